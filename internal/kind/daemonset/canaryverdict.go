@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -39,12 +38,9 @@ type CanaryNode struct {
 // canary.nodeAntiAffinityKeys, at most wanted/values nodes, rounded up, have the same values of these labels. If that leaves too
 // few nodes, the limit is raised by one until there are enough.
 func PickCanaries(c *edsv1.ExtendedDaemonSetSpecStrategyCanary, want int, current []string, nodes []CanaryNode) []string {
-	selector := labels.Everything()
-	if c.NodeSelector != nil {
-		var err error
-		if selector, err = metav1.LabelSelectorAsSelector(c.NodeSelector); err != nil {
-			selector = labels.Nothing()
-		}
+	selector, err := metav1.LabelSelectorAsSelector(c.NodeSelector)
+	if err != nil {
+		selector = labels.Nothing()
 	}
 	nodes = slices.SortedFunc(slices.Values(nodes), func(a, b CanaryNode) int { return cmp.Compare(a.Node.Name, b.Node.Name) })
 	var before, busy, others []*CanaryNode
@@ -137,8 +133,8 @@ type finding struct {
 //	failed  a pod restarted more than autoFail.maxRestarts times
 //	        pods have restarted over more than autoFail.maxRestartsDuration    RestartsTimeoutExceeded
 //	        autoFail.canaryTimeout has passed                                  TimeoutExceeded
-//	paused  a pod can't start (for autoPause.maxSlowStartDuration, where set)
-//	        a pod has not started for autoPause.maxSlowStartDuration           SlowStartTimeoutExceeded
+//	paused  a pod can't start (for autoPause.maxSlowStartDuration, if set), or
+//	        has not started for autoPause.maxSlowStartDuration                 SlowStartTimeoutExceeded
 //	        a pod restarted more than autoPause.maxRestarts times
 func JudgeCanary(c *edsv1.ExtendedDaemonSetSpecStrategyCanary, pods []CanaryPod, h CanaryHistory, now time.Time) Verdict {
 	pods = slices.DeleteFunc(slices.Clone(pods), func(p CanaryPod) bool { return p.State.Terminating })
@@ -163,13 +159,13 @@ func JudgeCanary(c *edsv1.ExtendedDaemonSetSpecStrategyCanary, pods []CanaryPod,
 			return finding{}
 		}
 		message := fmt.Sprintf("pod on node %s: %s, and %d are allowed", worst.Node, worst.State.restartMessage(), limit)
-		return finding{cmp.Or(worst.State.RestartReason, edsv1.StatusReasonUnknown), message}
+		return finding{worst.State.RestartReason, message}
 	}
-	pause := v.findStartProblem(c.AutoPause, pods, now)
+	var pause, fail finding
+	startProblem := v.findStartProblem(c.AutoPause, pods, now)
 	if *c.AutoPause.Enabled {
-		pause = cmp.Or(pause, restarts(*c.AutoPause.MaxRestarts))
+		pause = cmp.Or(startProblem, restarts(*c.AutoPause.MaxRestarts))
 	}
-	var fail finding
 	if *c.AutoFail.Enabled {
 		limit, timeout := c.AutoFail.MaxRestartsDuration, c.AutoFail.CanaryTimeout
 		fail = restarts(*c.AutoFail.MaxRestarts)
@@ -191,33 +187,26 @@ func JudgeCanary(c *edsv1.ExtendedDaemonSetSpecStrategyCanary, pods []CanaryPod,
 }
 
 // findStartProblem returns why a pod that does not start pauses the canary. It also sets CannotStart.
-func (v *Verdict) findStartProblem(a *edsv1.ExtendedDaemonSetSpecStrategyCanaryAutoPause, pods []CanaryPod, now time.Time) finding {
-	var waiting, stopped, slow finding
+func (v *Verdict) findStartProblem(a *edsv1.ExtendedDaemonSetSpecStrategyCanaryAutoPause, pods []CanaryPod, now time.Time) (pause finding) {
 	for i := range pods {
 		p := &pods[i]
 		limited := *a.Enabled && a.MaxSlowStartDuration != nil && !p.State.Creating.IsZero()
 		late := limited && hasPassed(&v.Wake, p.State.Creating.Add(a.MaxSlowStartDuration.Duration), now)
-		switch {
-		case p.State.CannotStart != "":
-			this := p.cannotStart(p.State.CannotStart, p.State.Message)
-			waiting = cmp.Or(waiting, this)
-			if late || !limited {
-				stopped = cmp.Or(stopped, this)
-			}
-		case late:
-			message := withDetail("it has not started within "+a.MaxSlowStartDuration.Duration.String(), p.State.Message)
-			slow = cmp.Or(slow, p.cannotStart(edsv1.StatusReasonSlowStartTimeoutExceeded, message))
+		reason, detail := p.State.CannotStart, p.State.Message
+		if reason == "" && late {
+			reason = edsv1.StatusReasonSlowStartTimeoutExceeded
+			detail = withDetail("it has not started within "+a.MaxSlowStartDuration.Duration.String(), detail)
+		}
+		if reason == "" {
+			continue
+		}
+		this := finding{reason, cannotStartMessage(p.Name, reason, "on node "+p.Node+": "+detail)}
+		if v.CannotStart == "" {
+			v.CannotStart, v.CannotStartMessage = this.reason, this.message
+		}
+		if late || !limited {
+			pause = cmp.Or(pause, this)
 		}
 	}
-	waiting = cmp.Or(waiting, slow)
-	v.CannotStart, v.CannotStartMessage = waiting.reason, waiting.message
-	if !*a.Enabled {
-		return finding{}
-	}
-	return cmp.Or(stopped, slow)
-}
-
-func (p *CanaryPod) cannotStart(reason edsv1.StatusReason, detail string) finding {
-	on := strings.TrimSuffix("on node "+p.Node+": "+detail, ": ")
-	return finding{reason, cannotStartMessage(p.Name, reason, on)}
+	return pause
 }

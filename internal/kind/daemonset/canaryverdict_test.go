@@ -137,7 +137,9 @@ func TestPickCanaries(t *testing.T) {
 		"fewer, and as spread as may be":          {spread, 2, "a1 a2 a3", zoned("a1 a2 a3 b1"), "a1 a2"},
 		"fewer, and spread where no one is ready": {spread, 2, "a1 a2 b1", append(zoned("a1 a2"), canaryNode("b1", "b", down)), "a1 b1"},
 	} {
-		got := PickCanaries(gocmp.Or(tc.canary, &canary{}), tc.want, strings.Fields(tc.current), tc.nodes)
+		c := gocmp.Or(tc.canary, &canary{}).DeepCopy()
+		defaultCanary(c, "")
+		got := PickCanaries(c, tc.want, strings.Fields(tc.current), tc.nodes)
 		want := strings.Fields(tc.picked)
 		slices.Sort(want)
 		if !slices.Equal(got, want) {
@@ -157,7 +159,7 @@ func TestPickCanariesHolds(t *testing.T) {
 		func(n *CanaryNode) { *n = canaryNode(n.Node.Name, string('a'+rune(r.IntN(3)))) },
 	}
 	for range 300 {
-		c := &canary{}
+		c := &canary{NodeSelector: &metav1.LabelSelector{}}
 		if r.IntN(2) == 0 {
 			c.NodeAntiAffinityKeys = []string{"zone"}
 		}
@@ -211,7 +213,7 @@ func wrongPick(c *canary, want int, current []string, nodes []CanaryNode, picked
 	for _, n := range nodes {
 		name := n.Node.Name
 		busy := n.Claimed || len(n.Node.Status.Conditions) == 0 || n.Node.Status.Conditions[0].Status != corev1.ConditionTrue
-		unselected := c.NodeSelector != nil && n.Node.Labels["zone"] == "c"
+		unselected := c.NodeSelector.MatchExpressions != nil && n.Node.Labels["zone"] == "c"
 		if !n.Fits || n.Node.Spec.Unschedulable && (!n.Claimed || !has(name)) || n.Node.DeletionTimestamp != nil || unselected || busy && !has(name) {
 			continue
 		}
@@ -367,7 +369,7 @@ func TestJudge(t *testing.T) {
 		}, began, once(minute, Verdict{
 			Failed: true, Reason: "OOMKilled", Message: "pod on node n2: container app has restarted 7 times, the last time with OOMKilled, and 5 are allowed",
 		})},
-		"no one knows why or when": {defaults, []CanaryPod{canaryPod("n1", PodState{Restarts: 6, RestartContainer: "app"})}, began, Verdict{
+		"no one knows why or when": {defaults, []CanaryPod{canaryPod("n1", PodState{Restarts: 6, RestartContainer: "app", RestartReason: edsv1.StatusReasonUnknown})}, began, Verdict{
 			Failed: true, Reason: "Unknown", Message: "pod on node n1: container app has restarted 6 times, the last time with Unknown, and 5 are allowed",
 		}},
 		"before it began":         {defaults, []CanaryPod{canaryPod("n1", hasRestarted(9, 21*minute))}, began, Verdict{}},
@@ -405,9 +407,6 @@ func TestJudge(t *testing.T) {
 		"a bad image": {defaults, []CanaryPod{canaryPod("n1", badImage(minute))}, began, Verdict{
 			Paused: true, Reason: "ErrImagePull", Message: "Pod foo-n1 cannot start with reason: ErrImagePull, on node n1: container app can't start, ErrImagePull: not found", CannotStart: "ErrImagePull",
 		}},
-		"a bad image, without a word": {defaults, []CanaryPod{canaryPod("n1", PodState{CannotStart: "ErrImagePull"})}, began, Verdict{
-			Paused: true, Reason: "ErrImagePull", Message: "Pod foo-n1 cannot start with reason: ErrImagePull, on node n1", CannotStart: "ErrImagePull",
-		}},
 		"a bad image, which a person knows": {defaults, []CanaryPod{canaryPod("n1", badImage(minute))}, unpaused, Verdict{CannotStart: "ErrImagePull"}},
 		"a bad image, and no one cares":     {off, []CanaryPod{canaryPod("n1", badImage(minute))}, began, Verdict{CannotStart: "ErrImagePull"}},
 		"a bad image is worse than restarts": {defaults, []CanaryPod{canaryPod("n1", hasRestarted(4, minute)), canaryPod("n2", badImage(minute))}, began, once(minute, Verdict{
@@ -423,9 +422,6 @@ func TestJudge(t *testing.T) {
 		"a bad image that has not come": {slow, []CanaryPod{canaryPod("n1", badImage(2*minute))}, began, Verdict{
 			Paused: true, Reason: "ErrImagePull", Message: "Pod foo-n1 cannot start with reason: ErrImagePull, on node n1: container app can't start, ErrImagePull: not found", CannotStart: "ErrImagePull",
 		}},
-		"a bad image since no one knows when": {slow, []CanaryPod{canaryPod("n1", PodState{CannotStart: "ErrImagePull"})}, began, Verdict{
-			Paused: true, Reason: "ErrImagePull", Message: "Pod foo-n1 cannot start with reason: ErrImagePull, on node n1", CannotStart: "ErrImagePull",
-		}},
 
 		"it is slow":                {defaults, []CanaryPod{canaryPod("n1", creating(time.Hour))}, began, Verdict{}},
 		"it is slow, and may be":    {slow, []CanaryPod{canaryPod("n1", creating(30*time.Second))}, began, Verdict{Wake: at(-90 * time.Second)}},
@@ -439,7 +435,7 @@ func TestJudge(t *testing.T) {
 			Message: "Pod foo-n2 cannot start with reason: SlowStartTimeoutExceeded, on node n2: it has not started within 2m0s: the pod is not scheduled: 0/3 nodes are available",
 		}},
 		"it is too slow, which a person knows": {slow, []CanaryPod{canaryPod("n1", creating(2*minute))}, unpaused, Verdict{CannotStart: "SlowStartTimeoutExceeded"}},
-		"a bad image is worse than slow": {slow, []CanaryPod{canaryPod("n1", creating(3*minute)), canaryPod("n2", badImage(3*minute))}, began, Verdict{
+		"a bad image and a slow one": {slow, []CanaryPod{canaryPod("n3", creating(3*minute)), canaryPod("n2", badImage(3*minute))}, began, Verdict{
 			Paused: true, Reason: "ErrImagePull", Message: "Pod foo-n2 cannot start with reason: ErrImagePull, on node n2: container app can't start, ErrImagePull: not found", CannotStart: "ErrImagePull",
 		}},
 		"slow is worse than a bad image that may yet come": {slow, []CanaryPod{canaryPod("n1", badImage(minute)), canaryPod("n2", creating(3*minute))}, began, Verdict{
@@ -475,7 +471,7 @@ func TestJudgeTellsWhatCannotStart(t *testing.T) {
 		"it pauses the canary":      {&canary{}, []CanaryPod{canaryPod("n2", bad), canaryPod("n1", bad)}, "Pod foo-n1 cannot start with reason: ErrImagePull, on node n1: " + image},
 		"and all others are well":   {&canary{}, []CanaryPod{canaryPod("n1", bad), canaryPod("n2", PodState{Ready: true})}, "Pod foo-n1 cannot start with reason: ErrImagePull, on node n1: " + image},
 		"it may take its time":      {patient, []CanaryPod{canaryPod("n1", bad)}, "Pod foo-n1 cannot start with reason: ErrImagePull, on node n1: " + image},
-		"another pauses the canary": {patient, []CanaryPod{canaryPod("n1", slow), canaryPod("n2", bad)}, "Pod foo-n2 cannot start with reason: ErrImagePull, on node n2: " + image},
+		"another pauses the canary": {patient, []CanaryPod{canaryPod("n3", slow), canaryPod("n2", bad)}, "Pod foo-n2 cannot start with reason: ErrImagePull, on node n2: " + image},
 		"restarts fail the canary":  {patient, []CanaryPod{canaryPod("n1", hasRestarted(9, 0)), canaryPod("n2", bad)}, "Pod foo-n2 cannot start with reason: ErrImagePull, on node n2: " + image},
 		"it is slow":                {patient, []CanaryPod{canaryPod("n2", slow), canaryPod("n1", slow)}, "Pod foo-n1 cannot start with reason: SlowStartTimeoutExceeded, on node n1: it has not started within 2m0s"},
 		"it is slow, and may be":    {&canary{}, []CanaryPod{canaryPod("n1", slow)}, ""},

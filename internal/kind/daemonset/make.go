@@ -51,7 +51,7 @@ func NewPod(rs *edsv1.ExtendedDaemonSetReplicaSet, eds string, n *corev1.Node, o
 	put(p.Annotations, edsv1.AnnotationTemplateHash, rs.Spec.TemplateGeneration)
 	put(p.Annotations, edsv1.AnnotationDaemonsetPod, edsv1.True)
 	put(p.Annotations, edsv1.AnnotationNodeHash, o.NodeHash)
-	put(p.Annotations, edsv1.AnnotationOverrides, o.Hash)
+	put(p.Annotations, edsv1.AnnotationOverrides, cmp.Or(o.Hash, noOverrides))
 	for i := range p.Spec.Containers {
 		if r, ok := o.Resources[p.Spec.Containers[i].Name]; ok {
 			p.Spec.Containers[i].Resources = *r.DeepCopy()
@@ -74,6 +74,9 @@ func put(m map[string]string, key, value string) {
 	}
 	m[key] = value
 }
+
+// noOverrides is the hash of the overrides of a pod without any.
+const noOverrides = "none"
 
 // A name is no longer than a host's may be, as with names that the API server generates. Its suffix has the characters that the API
 // server uses, which spell no words.
@@ -207,11 +210,8 @@ func TrimPod(object any) (any, error) {
 	return p, nil
 }
 
-// limitRanger is the annotation of pods whose resources a LimitRange has filled in.
-const limitRanger = "kubernetes.io/limit-ranger"
-
 var keptAnnotations = []string{
-	edsv1.AnnotationTemplateHash, edsv1.AnnotationNodeHash, edsv1.AnnotationOverrides, edsv1.AnnotationDaemonsetPod, limitRanger,
+	edsv1.AnnotationTemplateHash, edsv1.AnnotationNodeHash, edsv1.AnnotationOverrides, edsv1.AnnotationDaemonsetPod,
 }
 
 func trimStatuses(all []corev1.ContainerStatus) []corev1.ContainerStatus {

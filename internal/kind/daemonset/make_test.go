@@ -51,7 +51,7 @@ func TestNewPod(t *testing.T) {
 			},
 			Annotations: map[string]string{
 				"note": "x", "extendeddaemonset.datadoghq.com/templatehash": "hash of foo-x2x9z",
-				"cluster-autoscaler.kubernetes.io/daemonset-pod": "true",
+				"cluster-autoscaler.kubernetes.io/daemonset-pod": "true", "moult.dev/overrides-hash": "none",
 			},
 			OwnerReferences: []metav1.OwnerReference{{
 				APIVersion: "datadoghq.com/v1alpha1", Kind: "ExtendedDaemonSetReplicaSet", Name: "foo-x2x9z", UID: "uid of foo-x2x9z",

@@ -8,10 +8,10 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 )
@@ -78,59 +78,28 @@ func StateOfPod(p *corev1.Pod, minReady time.Duration, now time.Time) PodState {
 	return l
 }
 
-// readRestarts finds how often and when containers restarted.
+// readRestarts finds how often, when and why containers restarted.
 func (l *PodState) readRestarts(containers []corev1.ContainerStatus) {
 	for i := range containers {
 		c := &containers[i]
 		if c.RestartCount == 0 {
 			continue
 		}
-		l.LastRestart = latest(l.LastRestart, lastRestart(c))
+		last := ptr.Deref(c.LastTerminationState.Terminated, corev1.ContainerStateTerminated{})
+		running := ptr.Deref(c.State.Running, corev1.ContainerStateRunning{})
+		// An init container may have completed: that is no restart, but its start was one.
+		completed := ptr.Deref(c.State.Terminated, corev1.ContainerStateTerminated{})
+		for _, at := range []metav1.Time{last.FinishedAt, running.StartedAt, completed.StartedAt} {
+			if at.Unix() > 0 { // A container that could not be started says 1970.
+				l.LastRestart = latest(l.LastRestart, at.Time)
+			}
+		}
 		if c.RestartCount > l.Restarts {
-			l.Restarts, l.RestartContainer, l.RestartReason, l.Lost = c.RestartCount, c.Name, restartReason(c), isLost(c)
+			l.Restarts, l.RestartContainer = c.RestartCount, c.Name
+			l.RestartReason = cmp.Or(edsv1.StatusReason(last.Reason), edsv1.StatusReasonUnknown)
+			l.Lost = last.Reason == "Unknown" && last.ExitCode == 255 || last.Reason == "ContainerStatusUnknown"
 		}
 	}
-}
-
-// lastRestart returns when a container last restarted, or last ended before a restart.
-func lastRestart(c *corev1.ContainerStatus) time.Time {
-	var all []metav1.Time
-	if t := c.LastTerminationState.Terminated; t != nil {
-		all = append(all, t.FinishedAt)
-	}
-	if r := c.State.Running; r != nil {
-		all = append(all, r.StartedAt)
-	}
-	// An init container may have completed: that is no restart, but its start was one.
-	if t := c.State.Terminated; t != nil {
-		all = append(all, t.StartedAt)
-	}
-	var last time.Time
-	for _, at := range all {
-		if at.Unix() > 0 { // A container that could not be started says 1970.
-			last = latest(last, at.Time)
-		}
-	}
-	return last
-}
-
-// isLost reports whether a container was gone when the container runtime or the kubelet came back, so how it ended is unknown.
-func isLost(c *corev1.ContainerStatus) bool {
-	t := c.LastTerminationState.Terminated
-	return t != nil && (t.Reason == "Unknown" && t.ExitCode == 255 || t.Reason == "ContainerStatusUnknown")
-}
-
-// restartReason is why a container ended the last time.
-func restartReason(c *corev1.ContainerStatus) edsv1.StatusReason {
-	for _, t := range []*corev1.ContainerStateTerminated{c.LastTerminationState.Terminated, c.State.Terminated} {
-		if t != nil && t.Reason != "" {
-			return edsv1.StatusReason(t.Reason)
-		}
-	}
-	if w := c.State.Waiting; w != nil && w.Reason == string(edsv1.StatusReasonCLB) {
-		return edsv1.StatusReasonCLB
-	}
-	return edsv1.StatusReasonUnknown
 }
 
 // readStart finds whether the pod is being started, and why it can't be.
@@ -156,16 +125,14 @@ func (l *PodState) readStart(p *corev1.Pod, containers []corev1.ContainerStatus)
 func startProblem(c *corev1.ContainerStatus) (reason edsv1.StatusReason, detail string) {
 	ended := c.State.Terminated
 	if w := c.State.Waiting; w != nil {
-		switch edsv1.StatusReason(w.Reason) {
-		case edsv1.StatusReasonErrImagePull, edsv1.StatusReasonImagePullBackOff, edsv1.StatusReasonImageInspectError,
-			edsv1.StatusReasonErrImageNeverPull, edsv1.StatusReasonRegistryUnavailable, edsv1.StatusReasonInvalidImageName,
-			edsv1.StatusReasonCreateContainerConfigError, edsv1.StatusReasonCreateContainerError, edsv1.StatusReasonPreStartHookError,
-			edsv1.StatusReasonPostStartHookError, edsv1.StatusReasonPreCreateHookError, edsv1.StatusReasonStartError,
-			"SignatureValidationFailed", "ImageVolumeMountFailed":
+		switch w.Reason {
+		case "ErrImagePull", "ImagePullBackOff", "ImageInspectError", "ErrImageNeverPull", "RegistryUnavailable", "InvalidImageName",
+			"SignatureValidationFailed", "ImageVolumeMountFailed", "CreateContainerConfigError", "CreateContainerError",
+			"PreCreateHookError", "PreStartHookError", "PostStartHookError", string(edsv1.StatusReasonStartError):
 			return edsv1.StatusReason(w.Reason), w.Message
 		case "RunContainerError":
 			return edsv1.StatusReasonStartError, w.Message
-		case edsv1.StatusReasonCLB: // The kubelet waits before it tries again what the runtime could not do.
+		case "CrashLoopBackOff": // The kubelet waits before it tries again what the runtime could not do.
 			ended = c.LastTerminationState.Terminated
 		}
 	}
@@ -178,22 +145,14 @@ func startProblem(c *corev1.ContainerStatus) (reason edsv1.StatusReason, detail 
 
 // readResponse finds whether the scheduler or the kubelet acts on the pod.
 func (l *PodState) readResponse(p *corev1.Pod, now time.Time) {
-	var since time.Time
-	if p.Spec.NodeName == "" {
-		since = p.CreationTimestamp.Add(unscheduledFor)
-	}
-	if p.DeletionTimestamp != nil {
-		grace := int64(corev1.DefaultTerminationGracePeriodSeconds)
-		if p.DeletionGracePeriodSeconds != nil {
-			grace = *p.DeletionGracePeriodSeconds
-		}
+	since := p.CreationTimestamp.Add(unscheduledFor)
+	if l.Terminating {
 		// The timestamp is when the kubelet may kill the pod. The kubelet gets the same time again for that. leastResponse applies because the
 		// kubelet sets the grace period to 0 when the pod has ended.
-		if at := p.DeletionTimestamp.Add(max(time.Duration(grace)*time.Second, leastResponse)); since.IsZero() || at.Before(since) {
-			since = at
-		}
+		grace := ptr.Deref(p.DeletionGracePeriodSeconds, corev1.DefaultTerminationGracePeriodSeconds)
+		since = p.DeletionTimestamp.Add(max(time.Duration(grace)*time.Second, leastResponse))
 	}
-	l.Unresponsive = !since.IsZero() && hasPassed(&l.Wake, since, now)
+	l.Unresponsive = (l.Terminating || p.Spec.NodeName == "") && hasPassed(&l.Wake, since, now)
 }
 
 // problem says what else is wrong with a pod that is not ready.
@@ -201,10 +160,8 @@ func (l *PodState) problem(p *corev1.Pod) string {
 	switch scheduled := podCondition(p, corev1.PodScheduled); {
 	case l.Terminating:
 		return ""
-	case l.Failed && p.Status.Reason != "":
-		return withDetail("the pod has ended, "+p.Status.Reason, p.Status.Message)
 	case l.Failed:
-		return withDetail("the pod has ended", p.Status.Message)
+		return withDetail("the pod has ended", joinParts(p.Status.Reason, p.Status.Message))
 	case scheduled != nil && scheduled.Status == corev1.ConditionFalse:
 		return withDetail("the pod is not scheduled", scheduled.Message)
 	case l.Restarts > 0:
@@ -219,16 +176,12 @@ func (l *PodState) restartMessage() string {
 	if l.Restarts != 1 {
 		times = fmt.Sprintf("%d times", l.Restarts)
 	}
-	return fmt.Sprintf("container %s has restarted %s, the last time with %s", l.RestartContainer, times, cmp.Or(l.RestartReason, edsv1.StatusReasonUnknown))
+	return fmt.Sprintf("container %s has restarted %s, the last time with %s", l.RestartContainer, times, l.RestartReason)
 }
 
 // cannotStartMessage begins with the sentence that ExtendedDaemonSet writes, which its users search for.
 func cannotStartMessage(pod string, reason edsv1.StatusReason, detail string) string {
-	text := "Pod " + pod + " cannot start with reason: " + string(reason)
-	if detail == "" {
-		return text
-	}
-	return text + ", " + detail
+	return "Pod " + pod + " cannot start with reason: " + string(reason) + ", " + detail
 }
 
 // hasPassed reports whether this time has come. If not, it sets wake to that time or earlier.
@@ -242,9 +195,9 @@ func hasPassed(wake *time.Time, at, now time.Time) bool {
 	return false
 }
 
-func podCondition(p *corev1.Pod, of corev1.PodConditionType) *corev1.PodCondition {
+func podCondition(p *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {
 	for i := range p.Status.Conditions {
-		if p.Status.Conditions[i].Type == of {
+		if p.Status.Conditions[i].Type == kind {
 			return &p.Status.Conditions[i]
 		}
 	}
@@ -258,11 +211,7 @@ func withDetail(message, detail string) string {
 		return message
 	}
 	if len(detail) > maxDetail {
-		end := maxDetail - len("…")
-		for !utf8.RuneStart(detail[end]) {
-			end--
-		}
-		detail = detail[:end] + "…"
+		detail = strings.ToValidUTF8(detail[:maxDetail-len("…")], "") + "…"
 	}
 	return message + ": " + detail
 }

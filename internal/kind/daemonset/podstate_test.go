@@ -105,7 +105,7 @@ func TestStateOfPodReadiness(t *testing.T) {
 		}), time.Minute, PodState{Ready: true, Available: true}},
 		"failed": {
 			podOf(phase(corev1.PodFailed), notReady, func(p *corev1.Pod) { p.Status.Reason, p.Status.Message = "Evicted", "The node was low on\nmemory." }), 0,
-			PodState{Failed: true, Message: "the pod has ended, Evicted: The node was low on memory."},
+			PodState{Failed: true, Message: "the pod has ended: Evicted: The node was low on memory."},
 		},
 		"ended without an error": {podOf(phase(corev1.PodSucceeded), notReady), 0, PodState{Failed: true, Message: "the pod has ended"}},
 		"no one knows":           {podOf(phase(corev1.PodUnknown)), 0, PodState{}},
@@ -140,12 +140,12 @@ func TestStateOfPodRestarts(t *testing.T) {
 			want{3, at(50 * s), "OOMKilled", "container app has restarted 3 times, the last time with OOMKilled"},
 		},
 		"it has ended just now": {
-			podOf(container("app", 3, terminated("Error", 30*s, 5*s), nothing)),
-			want{3, at(30 * s), "Error", "container app has restarted 3 times, the last time with Error"},
+			podOf(container("app", 3, terminated("Error", 30*s, 5*s), terminated("OOMKilled", 60*s, 50*s))),
+			want{3, at(30 * s), "OOMKilled", "container app has restarted 3 times, the last time with OOMKilled"},
 		},
 		"with an end without a reason": {
 			podOf(container("app", 3, crashes, terminated("", 60*s, 50*s))),
-			want{3, at(50 * s), "CrashLoopBackOff", "container app has restarted 3 times, the last time with CrashLoopBackOff"},
+			want{3, at(50 * s), "Unknown", "container app has restarted 3 times, the last time with Unknown"},
 		},
 		"no one knows when or why": {
 			podOf(container("app", 1, corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}, nothing)),
@@ -327,17 +327,16 @@ func TestStateOfPodResponse(t *testing.T) {
 		unresponsive bool
 		wake         time.Duration
 	}{
-		"scheduled":                               {podOf(), false, false, 0},
-		"not scheduled":                           {podOf(unscheduled(9 * time.Minute)), false, false, time.Minute},
-		"not scheduled for too long":              {podOf(unscheduled(10 * time.Minute)), false, true, 0},
-		"it may end in peace":                     {podOf(deleted(-20*time.Second, ptr.To(int64(30)))), true, false, 50 * time.Second},
-		"it is being killed":                      {podOf(deleted(20*time.Second, ptr.To(int64(30)))), true, false, 10 * time.Second},
-		"it does not go":                          {podOf(deleted(30*time.Second, ptr.To(int64(30)))), true, true, 0},
-		"its kubelet has just let it go":          {podOf(deleted(2*time.Second, ptr.To(int64(0)))), true, false, 8 * time.Second},
-		"it does not go at once":                  {podOf(deleted(10*time.Second, ptr.To(int64(0)))), true, true, 0},
-		"no one knows for how long":               {podOf(deleted(29*time.Second, nil)), true, false, time.Second},
-		"the sooner of two":                       {podOf(unscheduled(9*time.Minute), deleted(-10*time.Second, ptr.To(int64(10)))), true, false, 20 * time.Second},
-		"not scheduled for too long, and deleted": {podOf(unscheduled(time.Hour), deleted(-10*time.Second, ptr.To(int64(10)))), true, true, 0},
+		"scheduled":                      {podOf(), false, false, 0},
+		"not scheduled":                  {podOf(unscheduled(9 * time.Minute)), false, false, time.Minute},
+		"not scheduled for too long":     {podOf(unscheduled(10 * time.Minute)), false, true, 0},
+		"it may end in peace":            {podOf(deleted(-20*time.Second, ptr.To(int64(30)))), true, false, 50 * time.Second},
+		"it is being killed":             {podOf(deleted(20*time.Second, ptr.To(int64(30)))), true, false, 10 * time.Second},
+		"it does not go":                 {podOf(deleted(30*time.Second, ptr.To(int64(30)))), true, true, 0},
+		"its kubelet has just let it go": {podOf(deleted(2*time.Second, ptr.To(int64(0)))), true, false, 8 * time.Second},
+		"it does not go at once":         {podOf(deleted(10*time.Second, ptr.To(int64(0)))), true, true, 0},
+		"no one knows for how long":      {podOf(deleted(29*time.Second, nil)), true, false, time.Second},
+		"the sooner of two":              {podOf(unscheduled(9*time.Minute), deleted(-10*time.Second, ptr.To(int64(10)))), true, false, 20 * time.Second},
 	} {
 		l := StateOfPod(tc.pod, 0, now)
 		var wake time.Time

@@ -3,10 +3,10 @@
 package daemonset
 
 import (
+	"cmp"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 )
@@ -17,60 +17,35 @@ import (
 // Pods that ExtendedDaemonSet created have no hash of the overrides. They are compared by their labels, annotations and container
 // resources, so that taking them over replaces no pod.
 func UpToDate(p *corev1.Pod, revision string, want Overrides) bool {
-	if hash, ok := p.Annotations[edsv1.AnnotationTemplateHash]; !ok || hash != revision {
+	if p.Annotations[edsv1.AnnotationTemplateHash] != revision {
 		return false
 	}
 	if hash, ok := p.Annotations[edsv1.AnnotationOverrides]; ok {
-		return hash == want.Hash
+		return hash == cmp.Or(want.Hash, noOverrides)
 	}
 	setting, node := p.Labels[edsv1.LabelSettingName], p.Annotations[edsv1.AnnotationNodeHash]
 	switch {
 	case setting == "" && node == "" && want.Hash == "":
 		return true // Annotations that override no container, or can't be read, change no pod.
-	case node != want.NodeHash:
+	case setting != want.SettingName, node != want.NodeHash:
 		return false
-	case setting == "" && want.SettingName == "":
-		return true
-	case setting != "" && setting != want.SettingName:
-		return false // A field that only the other Setting had set looks like a field of the template.
 	}
 	for name, r := range want.Resources {
 		i := slices.IndexFunc(p.Spec.Containers, func(c corev1.Container) bool { return c.Name == name })
-		if i < 0 || !sameResources(p, p.Spec.Containers[i].Resources, r) {
+		if i < 0 || !includes(p.Spec.Containers[i].Resources.Limits, r.Limits) || !includes(p.Spec.Containers[i].Resources.Requests, r.Requests) {
 			return false
 		}
 	}
 	return true
 }
 
-// sameResources compares the resources of a running container with the wanted ones. The API server copies a limit to a missing
-// request, and a LimitRange may have filled in missing values.
-func sameResources(p *corev1.Pod, got, want corev1.ResourceRequirements) bool {
-	_, filled := p.Annotations[limitRanger]
-	for name, q := range want.Limits {
-		if !sameQuantity(got.Limits, name, q) {
+// includes reports whether a container has all wanted resources. It may have more: the API server copies a limit to a missing request,
+// and a LimitRange fills in missing values.
+func includes(got, want corev1.ResourceList) bool {
+	for name, q := range want {
+		if has, ok := got[name]; !ok || has.Cmp(q) != 0 {
 			return false
 		}
 	}
-	for name, q := range want.Requests {
-		if !sameQuantity(got.Requests, name, q) {
-			return false
-		}
-	}
-	for name := range got.Limits {
-		if _, ok := want.Limits[name]; !ok && !filled {
-			return false
-		}
-	}
-	for name, q := range got.Requests {
-		if _, ok := want.Requests[name]; !ok && !filled && !sameQuantity(want.Limits, name, q) {
-			return false
-		}
-	}
-	return slices.Equal(got.Claims, want.Claims)
-}
-
-func sameQuantity(in corev1.ResourceList, name corev1.ResourceName, q resource.Quantity) bool {
-	got, ok := in[name]
-	return ok && got.Cmp(q) == 0
+	return true
 }
