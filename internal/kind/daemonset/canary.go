@@ -46,23 +46,16 @@ func (j *Judge) CanaryFailed() bool { return j.Target != j.Active && HasFailed(j
 
 // StartCanary begins to decide about the canary, and returns the nodes that it should run on.
 func (j *Judge) StartCanary() []string {
-	candidates, desired := j.candidates()
-	j.Canary = &Canary{
-		PausedByHand: j.Annotated(edsv1.AnnotationCanaryPaused), Wanted: max(1, Count(j.Strategy.Canary.Replicas, desired)),
-	}
-	var before []string
-	if c := j.EDS.Status.Canary; c != nil {
-		before = c.Nodes
-	}
-	return PickCanaries(j.Strategy.Canary, j.Canary.Wanted, before, candidates)
+	replicas := Count(j.Strategy.Canary.Replicas, int(j.total().Desired))
+	j.Canary = &Canary{PausedByHand: j.Annotated(edsv1.AnnotationCanaryPaused), Wanted: max(1, replicas)}
+	before := ptr.Deref(j.EDS.Status.Canary, edsv1.ExtendedDaemonSetStatusCanary{}).Nodes
+	return PickCanaries(j.Strategy.Canary, j.Canary.Wanted, before, j.candidates())
 }
 
-// candidates returns the nodes for the canary, and on how many nodes the ExtendedDaemonSet should run.
-func (j *Judge) candidates() (nodes []CanaryNode, desired int) {
+// candidates returns the nodes for the canary.
+func (j *Judge) candidates() []CanaryNode {
+	nodes := make([]CanaryNode, 0, len(j.States))
 	for _, s := range j.States {
-		if s.Counts() {
-			desired++
-		}
 		n := CanaryNode{Node: s.Node, Claimed: s.claim() >= 0}
 		place := j.target.Place(s.Node)
 		if s.Canary {
@@ -80,7 +73,7 @@ func (j *Judge) candidates() (nodes []CanaryNode, desired int) {
 		}
 		nodes = append(nodes, n)
 	}
-	return nodes, desired
+	return nodes
 }
 
 // absence is how long a node of the canary may be not ready, as in a reboot, before another node replaces it.
@@ -203,7 +196,7 @@ func (j *Judge) PauseReason() (reason edsv1.StatusReason, message string) {
 func (j *Judge) SpentAnnotations(revision string, another bool) []string {
 	approval := ""
 	if rs := j.Find(revision); rs != nil && (another || j.Strategy.Canary != nil) {
-		approval = rollout.ApprovalOf(WaveCanary, HashOf(rs))
+		approval = rollout.ApprovalOf(WaveCanary, rs.Spec.TemplateGeneration)
 	}
 	staysPaused := another && j.Annotated(edsv1.AnnotationCanaryPaused)
 	var spent []string

@@ -3,6 +3,7 @@
 package daemonset
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -137,8 +138,8 @@ func (j *Judge) isFailedCanary(p *Pod) bool {
 		return false
 	}
 	conditions := rs.Status.Conditions
-	tried := edsv1.FindCondition(conditions, edsv1.ConditionCanary) != nil && edsv1.FindCondition(conditions, edsv1.ConditionActive) == nil
-	return tried || HasFailed(rs)
+	wasCanary, wasActive := edsv1.FindCondition(conditions, edsv1.ConditionCanary), edsv1.FindCondition(conditions, edsv1.ConditionActive)
+	return wasCanary != nil && wasActive == nil || HasFailed(rs)
 }
 
 // decideRollingUpdate decides which outdated pods are replaced now. Pods of a failed canary come first, and the others wait for them. Slots
@@ -178,7 +179,7 @@ func (j *Judge) rollingStrategy() rollout.Strategy {
 	s := rollout.New(&v1alpha1.Strategy{
 		Order: from.Order, Waves: from.Waves, MaxFailures: from.MaxFailures, Windows: from.Windows, Paused: paused,
 	}, j.Limits.AtOnce, len(j.Units))
-	s.UID, s.Revision, s.Claimless = j.EDS.UID, HashOf(j.Active), true
+	s.UID, s.Revision, s.Claimless = j.EDS.UID, j.Active.Spec.TemplateGeneration, true
 	s.Approved = j.EDS.Annotations[v1alpha1.AnnotationApprove]
 	if j.Canary == nil {
 		s.Wave = j.EDS.Status.Wave
@@ -198,11 +199,11 @@ func (j *Judge) IsPaused() (paused bool, annotation string) {
 
 // CreationTime is how long a pod that is not ready counts as in creation: reconcileFrequency, by default 10s. ExtendedDaemonSet applies its
 // creation limit once in this interval.
-func (j *Judge) CreationTime() time.Duration {
-	if f := j.Strategy.ReconcileFrequency; f != nil && f.Duration > 0 {
-		return f.Duration
-	}
-	return 10 * time.Second
+func (j *Judge) CreationTime() time.Duration { return cmp.Or(j.batchInterval(), 10*time.Second) }
+
+// batchInterval is the least time between two batches of replaced pods: reconcileFrequency, by default 0.
+func (j *Judge) batchInterval() time.Duration {
+	return ptr.Deref(j.Strategy.ReconcileFrequency, metav1.Duration{}).Duration
 }
 
 // CreationLimitAt returns how many pods may be in creation at this time, and when that limit grows.
@@ -274,7 +275,7 @@ func (j *Judge) replaceOutdated() {
 func (j *Judge) Room() (n int, message string) {
 	if j.Now.Before(j.Limits.NextBatch) {
 		return 0, fmt.Sprintf("spec.strategy.reconcileFrequency is %s: the next pods are replaced at %s",
-			j.Strategy.ReconcileFrequency.Duration, j.Limits.NextBatch.UTC().Format(time.RFC3339))
+			j.batchInterval(), j.Limits.NextBatch.UTC().Format(time.RFC3339))
 	}
 	used := j.Limits.Creating + j.Limits.Missing
 	return max(0, j.Limits.Creation-used), fmt.Sprintf("%d pods are in creation or missing, and the slow start allows %d now", used, j.Limits.Creation)
@@ -282,16 +283,12 @@ func (j *Judge) Room() (n int, message string) {
 
 // nextBatch is when outdated pods may be replaced again; zero without reconcileFrequency.
 func (j *Judge) nextBatch() time.Time {
-	f := j.Strategy.ReconcileFrequency
-	if f == nil || f.Duration <= 0 {
-		return time.Time{}
-	}
 	last := j.Batches[edsv1.ConditionPodDeletion]
 	if c := edsv1.FindCondition(j.Active.Status.Conditions, edsv1.ConditionPodDeletion); c != nil {
 		last = latest(last, c.LastUpdateTime.Time)
 	}
-	if last.IsZero() {
-		return last
+	if interval := j.batchInterval(); interval > 0 && !last.IsZero() {
+		return last.Add(interval)
 	}
-	return last.Add(f.Duration)
+	return time.Time{}
 }

@@ -114,7 +114,7 @@ func New(f Facts, now time.Time) (*Judge, error) {
 		return j, err
 	}
 	for _, rs := range j.Owned {
-		if HashOf(rs) == j.Hash && (j.Target == nil || rs == j.Active) {
+		if rs.Spec.TemplateGeneration == j.Hash && (j.Target == nil || rs == j.Active) {
 			j.Target = rs
 		}
 	}
@@ -140,11 +140,6 @@ func ReplicaSetOf(pod *corev1.Pod) string {
 	return ""
 }
 
-// HashOf is the hash of a ReplicaSet's template.
-func HashOf(rs *ReplicaSet) string {
-	return cmp.Or(rs.Spec.TemplateGeneration, rs.Annotations[edsv1.AnnotationTemplateHash])
-}
-
 // HasFailed reports whether a revision has failed as a canary.
 func HasFailed(rs *ReplicaSet) bool {
 	return edsv1.IsConditionTrue(rs.Status.Conditions, edsv1.ConditionCanaryFailed)
@@ -152,12 +147,11 @@ func HasFailed(rs *ReplicaSet) bool {
 
 // Find returns the ReplicaSet of this name, or nil.
 func (j *Judge) Find(name string) *ReplicaSet {
-	for _, rs := range j.Owned {
-		if rs.Name == name {
-			return rs
-		}
+	i := slices.IndexFunc(j.Owned, func(rs *ReplicaSet) bool { return rs.Name == name })
+	if i < 0 {
+		return nil
 	}
-	return nil
+	return j.Owned[i]
 }
 
 // Successor returns the ReplicaSet that becomes active if none is: the status has lost its name, or it was deleted. It is a ReplicaSet with
@@ -190,20 +184,16 @@ func (j *Judge) Idle() []*ReplicaSet {
 			idle = append(idle, rs)
 		}
 	}
-	slices.SortStableFunc(idle, func(a, b *ReplicaSet) int { return j.lastActive(a).Compare(j.lastActive(b)) })
+	slices.SortStableFunc(idle, func(a, b *ReplicaSet) int { return lastActive(a).Compare(lastActive(b)) })
 	return idle[:max(0, len(idle)-int(*j.Spec.RevisionHistoryLimit))]
 }
 
-// lastActive returns when a revision was last active, or its creation time if it was never active.
-func (j *Judge) lastActive(rs *ReplicaSet) time.Time {
-	c := edsv1.FindCondition(rs.Status.Conditions, edsv1.ConditionActive)
-	switch {
-	case c == nil:
-		return rs.CreationTimestamp.Time
-	case c.Status == metav1.ConditionTrue:
-		return j.Now // The condition is not updated yet.
+// lastActive returns when a revision became active or was replaced, or its creation time if it was never active.
+func lastActive(rs *ReplicaSet) time.Time {
+	if c := edsv1.FindCondition(rs.Status.Conditions, edsv1.ConditionActive); c != nil {
+		return c.LastTransitionTime.Time
 	}
-	return c.LastTransitionTime.Time
+	return rs.CreationTimestamp.Time
 }
 
 // Annotated reports whether an annotation of the ExtendedDaemonSet is "true".

@@ -75,7 +75,16 @@ func (j *Judge) counts(revision string) *PodCounts {
 	return j.Counts[revision]
 }
 
-// State is the state of a node, or nil.
+// total returns the sum of the counts of all revisions.
+func (j *Judge) total() (sum PodCounts) {
+	for _, c := range j.Counts {
+		sum.Desired, sum.Ignored = sum.Desired+c.Desired, sum.Ignored+c.Ignored
+		sum.Current, sum.Ready, sum.Available = sum.Current+c.Current, sum.Ready+c.Ready, sum.Available+c.Available
+	}
+	return sum
+}
+
+// State returns the state of a node, or nil.
 func (j *Judge) State(node string) *NodeState {
 	i, ok := slices.BinarySearchFunc(j.States, node, func(s *NodeState, name string) int { return strings.Compare(s.Node.Name, name) })
 	if !ok {
@@ -92,14 +101,22 @@ func (j *Judge) CanaryNodes() []string {
 	return nil
 }
 
-// Survey finds the state of each node. The nodes of the canary should have the target revision, and all others the active one.
-func (j *Judge) Survey(canaryNodes []string) error {
-	var err error
-	if j.active, err = NewPlacer(j.Spec.Selector, &j.Active.Spec.Template); err != nil {
-		return fmt.Errorf("reading where pods of revision %s belong, %w", j.Active.Name, err)
+// PlacerOf returns on which nodes pods of a revision belong.
+func (j *Judge) PlacerOf(rs *ReplicaSet) (*Placer, error) {
+	placer, err := NewPlacer(j.Spec.Selector, &rs.Spec.Template)
+	if err != nil {
+		return nil, fmt.Errorf("reading where pods of revision %s belong, %w", rs.Name, err)
 	}
-	if j.target, err = NewPlacer(j.Spec.Selector, &j.Target.Spec.Template); err != nil {
-		return fmt.Errorf("reading where pods of revision %s belong, %w", j.Target.Name, err)
+	return placer, nil
+}
+
+// Survey finds the state of each node. The nodes of the canary should have the target revision, and all others the active one.
+func (j *Judge) Survey(canaryNodes []string) (err error) {
+	if j.active, err = j.PlacerOf(j.Active); err != nil {
+		return err
+	}
+	if j.target, err = j.PlacerOf(j.Target); err != nil {
+		return err
 	}
 	onNode := map[string][]*corev1.Pod{}
 	for _, pod := range j.Pods {
@@ -136,11 +153,8 @@ func (j *Judge) Survey(canaryNodes []string) error {
 		j.States = append(j.States, s)
 	}
 	for _, pods := range onNode {
-		for _, pod := range pods {
-			if pod.DeletionTimestamp == nil {
-				j.Orphans = append(j.Orphans, pod)
-			}
-		}
+		deleted := func(pod *corev1.Pod) bool { return pod.DeletionTimestamp != nil }
+		j.Orphans = append(j.Orphans, slices.DeleteFunc(pods, deleted)...)
 	}
 	return nil
 }
@@ -167,7 +181,7 @@ func (s *NodeState) assign(j *Judge, pods []*corev1.Pod) {
 			s.Ended = p
 		case p.State.Failed:
 			s.Extra = append(s.Extra, p)
-		case ReplicaSetOf(pod) == s.Want.Name && UpToDate(pod, HashOf(s.Want), s.Overrides):
+		case ReplicaSetOf(pod) == s.Want.Name && UpToDate(pod, s.Want.Spec.TemplateGeneration, s.Overrides):
 			current = append(current, p)
 		default:
 			outdated = append(outdated, p)
@@ -198,27 +212,21 @@ func (s *NodeState) assign(j *Judge, pods []*corev1.Pod) {
 // end at once.
 const endedPodAge = time.Minute
 
-// keepBest returns the best of several pods. The others are extra.
+// keepBest returns the best of several pods: an available one, or else the oldest. The others are extra.
 func (s *NodeState) keepBest(pods []*Pod) *Pod {
 	if len(pods) == 0 {
 		return nil
 	}
-	rank := func(p *Pod) int {
-		switch {
-		case p.State.Available:
-			return 0
-		case p.State.Ready:
-			return 1
-		case p.Spec.NodeName != "":
-			return 2
-		}
-		return 3
-	}
 	slices.SortFunc(pods, func(a, b *Pod) int {
-		return cmp.Or(rank(a)-rank(b), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 	})
-	s.Extra = append(s.Extra, pods[1:]...)
-	return pods[0]
+	best := max(0, slices.IndexFunc(pods, (*Pod).Available))
+	for i, p := range pods {
+		if i != best {
+			s.Extra = append(s.Extra, p)
+		}
+	}
+	return pods[best]
 }
 
 func (c *PodCounts) add(p *Pod) {

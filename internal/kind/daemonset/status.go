@@ -25,21 +25,27 @@ func SetCondition(conditions *[]edsv1.Condition, kind string, is bool, reason, m
 	if is {
 		status = metav1.ConditionTrue
 	}
-	old := edsv1.FindCondition(*conditions, kind)
-	switch {
-	case old == nil && !is && kind != edsv1.ConditionReady && kind != edsv1.ConditionReconciling && kind != edsv1.ConditionStalled:
+	kstatus := kind == edsv1.ConditionReady || kind == edsv1.ConditionReconciling || kind == edsv1.ConditionStalled
+	if !is && !kstatus && edsv1.FindCondition(*conditions, kind) == nil {
 		return
-	case old == nil:
-		*conditions = append(*conditions, edsv1.Condition{Type: kind})
-		old = &(*conditions)[len(*conditions)-1]
-	case old.Status == status && old.Reason == reason && old.Message == message:
+	}
+	c := findOrAdd(conditions, kind)
+	if c.Status == status && c.Reason == reason && c.Message == message {
 		return
 	}
 	at := metav1.NewTime(now.Truncate(time.Second))
-	if old.Status != status {
-		old.LastTransitionTime = at
+	if c.Status != status {
+		c.LastTransitionTime = at
 	}
-	old.Status, old.Reason, old.Message, old.LastUpdateTime = status, reason, message, at
+	c.Status, c.Reason, c.Message, c.LastUpdateTime = status, reason, message, at
+}
+
+// findOrAdd returns the condition of a type. It adds one without a status if there is none.
+func findOrAdd(conditions *[]edsv1.Condition, kind string) *edsv1.Condition {
+	if edsv1.FindCondition(*conditions, kind) == nil {
+		*conditions = append(*conditions, edsv1.Condition{Type: kind})
+	}
+	return edsv1.FindCondition(*conditions, kind)
 }
 
 // Summarize writes the status of the ExtendedDaemonSet. problem says why nothing was decided, or is nil.
@@ -51,11 +57,7 @@ func (j *Judge) Summarize(reason string, problem error) {
 		SetCondition(&s.Conditions, edsv1.ConditionReconcileError, true, reason, problem.Error(), j.Now)
 		return
 	}
-	var c PodCounts
-	for _, of := range j.Counts {
-		c.Desired, c.Ignored = c.Desired+of.Desired, c.Ignored+of.Ignored
-		c.Current, c.Ready, c.Available = c.Current+of.Current, c.Ready+of.Ready, c.Available+of.Available
-	}
+	c := j.total()
 	s.Desired, s.Current, s.Ready, s.Available = c.Desired, c.Current, c.Ready, c.Available
 	s.UpToDate, s.IgnoredUnresponsiveNodes = 0, c.Ignored
 	for _, at := range j.States {
@@ -85,7 +87,6 @@ func (j *Judge) Summarize(reason string, problem error) {
 // setState writes the state, in the words of DataDog's ExtendedDaemonSet.
 func (j *Judge) setState() {
 	s := &j.EDS.Status
-	shown := edsv1.IsConditionTrue(s.Conditions, edsv1.ConditionCanaryFailed)
 	s.Reason = ""
 	reason, failure, paused := "", "", ""
 	if j.CanaryFailed() {
@@ -97,13 +98,10 @@ func (j *Judge) setState() {
 		s.Reason, _ = j.PauseReason()
 	case j.Canary != nil:
 		s.State = edsv1.StateCanary
-	case failure != "" && (!shown || s.State == edsv1.StateCanaryFailed && j.counts(j.Target.Name).All > 0):
+	case failure != "" && j.counts(j.Target.Name).All > 0:
 		// The state shows the failure until the canary's pods are gone. After that only the conditions show it.
 		s.State = edsv1.StateCanaryFailed
 		s.Reason = edsv1.StatusReason(edsv1.FindCondition(j.Target.Status.Conditions, edsv1.ConditionCanaryFailed).Reason)
-		if !shown {
-			j.WakeAt(j.Now.Add(time.Second))
-		}
 	default:
 		s.State = j.rollingState()
 	}
@@ -165,23 +163,18 @@ func (j *Judge) setHealth(stalled, reason string) {
 	}
 }
 
+// listed are the states of units that status.updating lists, with their phases.
+var listed = map[v1alpha1.UnitState]v1alpha1.Phase{
+	v1alpha1.UnitUpdating: v1alpha1.PhaseChanging, v1alpha1.UnitSoaking: v1alpha1.PhaseSoaking, v1alpha1.UnitFailed: "",
+}
+
 // listUnits returns the first nodes whose pods are being replaced, and the first nodes that wait.
 func (j *Judge) listUnits() (updating, waiting []v1alpha1.UnitStatus) {
 	failed := map[string]bool{}
 	for i := range j.Units {
 		u := &j.Units[i]
 		failed[u.Node] = u.State == v1alpha1.UnitFailed
-		phase := v1alpha1.PhaseChanging
-		switch u.State {
-		case v1alpha1.UnitUpdating:
-		case v1alpha1.UnitSoaking:
-			phase = v1alpha1.PhaseSoaking
-		case v1alpha1.UnitFailed:
-			phase = ""
-		default:
-			continue
-		}
-		if len(updating) < v1alpha1.MaxListedUnits {
+		if phase, ok := listed[u.State]; ok && len(updating) < v1alpha1.MaxListedUnits {
 			updating = append(updating, v1alpha1.UnitStatus{Node: u.Node, Phase: phase, Reason: u.Reason, Message: u.Message})
 		}
 	}
@@ -195,19 +188,15 @@ func (j *Judge) listUnits() (updating, waiting []v1alpha1.UnitStatus) {
 
 // Waits says why each waiting node waits, in the order in which the nodes start.
 func (j *Judge) Waits() []rollout.Wait {
-	waits := j.Decision.Waiting
-	if j.Canary != nil {
-		waits = slices.Concat(j.Canary.Decision.Waiting, waits)
+	if j.Canary == nil {
+		return j.Decision.Waiting
 	}
-	seen := make(map[string]bool, len(waits))
-	first := make([]rollout.Wait, 0, len(waits))
-	for _, w := range waits {
-		if !seen[w.Node] {
-			seen[w.Node] = true
-			first = append(first, w)
-		}
-	}
-	return first
+	seen := map[string]bool{}
+	return slices.DeleteFunc(slices.Concat(j.Canary.Decision.Waiting, j.Decision.Waiting), func(w rollout.Wait) bool {
+		again := seen[w.Node]
+		seen[w.Node] = true
+		return again
+	})
 }
 
 // Progress says what a node in its turn waits for, and since when.
@@ -216,8 +205,7 @@ func (j *Judge) Progress(s *NodeState) (since time.Time, message string) {
 	case p.Available():
 		return p.CreationTimestamp.Time, "pod " + s.Outdated.Name + " is deleted, its successor is available"
 	case p != nil && p.State.Ready:
-		end := p.State.ReadySince.Add(time.Duration(j.Spec.MinReadySeconds) * time.Second)
-		return p.CreationTimestamp.Time, "pod " + p.Name + " is available at " + end.UTC().Format(time.RFC3339)
+		return p.CreationTimestamp.Time, "pod " + p.Name + " is not available before spec.minReadySeconds have passed"
 	case p != nil && p.State.Message == "":
 		return p.CreationTimestamp.Time, "pod " + p.Name + " is not ready"
 	case p != nil:
@@ -225,7 +213,7 @@ func (j *Judge) Progress(s *NodeState) (since time.Time, message string) {
 	case s.Terminating != nil:
 		return DeletedAt(s.Terminating.Pod), "pod " + s.Terminating.Name + " has been deleted, and is not gone yet"
 	case s.Ended != nil:
-		return s.Ended.CreationTimestamp.Time, "pod " + s.Ended.Name + ": " + s.Ended.State.Message + "; it is replaced a minute after it was created"
+		return s.Ended.CreationTimestamp.Time, "pod " + s.Ended.Name + ": " + s.Ended.State.Message
 	case s.Canary && j.Canary.Paused():
 		_, paused := j.CanaryCheck()
 		return since, paused + "; no pod is created"
@@ -283,32 +271,27 @@ func (j *Judge) ReplicaSetStatus(rs *ReplicaSet) edsv1.ExtendedDaemonSetReplicaS
 		SetCondition(&s.Conditions, kind, is, reason, message, j.Now)
 	}
 	set(edsv1.ConditionActive, active, "", "")
-	reason, message := "", ""
-	if canary && len(j.EDS.Status.Canary.Nodes) < j.Canary.Wanted {
-		reason, message = "TooFewNodes", fmt.Sprintf("it runs on %d nodes, and should on %d: no other is ready, schedulable, unclaimed and fit",
-			len(j.EDS.Status.Canary.Nodes), j.Canary.Wanted)
-	}
-	set(edsv1.ConditionCanary, canary, reason, message)
+	set(edsv1.ConditionCanary, canary, "", "")
 	set(edsv1.ConditionRollingUpdatePaused, active && (j.Annotated(edsv1.AnnotationRollingUpdatePaused) || j.Strategy.Paused), "", "")
 	set(edsv1.ConditionRolloutFrozen, active && j.Annotated(edsv1.AnnotationRolloutFrozen), "", "")
-	unscheduled, problem := "", ""
-	if reason = ""; active || canary {
+	unscheduled, reason, problem := "", "", ""
+	if active || canary {
 		unscheduled = j.unscheduledPods(canary)
 		reason, problem = j.reconcileError()
 	}
 	set(edsv1.ConditionUnschedule, unscheduled != "", "", unscheduled)
 	set(edsv1.ConditionReconcileError, problem != "", reason, problem)
+	var v Verdict
+	var paused edsv1.StatusReason
+	message := ""
 	if canary {
-		v := j.Canary.Verdict
-		why, says := j.PauseReason()
-		set(edsv1.ConditionCanaryPaused, why != "", string(why), says)
-		set(edsv1.ConditionPodCannotStart, v.CannotStart != "", string(v.CannotStart), v.CannotStartMessage)
-		if !v.FirstRestart.IsZero() {
-			setRestarting(&s.Conditions, v)
-		}
-	} else {
-		set(edsv1.ConditionCanaryPaused, false, "", "")
-		set(edsv1.ConditionPodCannotStart, false, "", "")
+		v = j.Canary.Verdict
+		paused, message = j.PauseReason()
+	}
+	set(edsv1.ConditionCanaryPaused, paused != "", string(paused), message)
+	set(edsv1.ConditionPodCannotStart, v.CannotStart != "", string(v.CannotStart), v.CannotStartMessage)
+	if !v.FirstRestart.IsZero() {
+		setRestarting(&s.Conditions, v)
 	}
 	if active {
 		// A person may fail a canary in the moment of its promotion. The active revision must not count as failed.
@@ -321,11 +304,7 @@ func (j *Judge) ReplicaSetStatus(rs *ReplicaSet) edsv1.ExtendedDaemonSetReplicaS
 // setRestarting records the first and the last restart of the canary's pods, as lastTransitionTime and lastUpdateTime of the condition.
 // ExtendedDaemonSet does the same.
 func setRestarting(conditions *[]edsv1.Condition, v Verdict) {
-	c := edsv1.FindCondition(*conditions, edsv1.ConditionPodRestarting)
-	if c == nil {
-		*conditions = append(*conditions, edsv1.Condition{Type: edsv1.ConditionPodRestarting})
-		c = &(*conditions)[len(*conditions)-1]
-	}
+	c := findOrAdd(conditions, edsv1.ConditionPodRestarting)
 	c.Status, c.Reason = metav1.ConditionTrue, string(v.Reason)
 	c.LastTransitionTime, c.LastUpdateTime = metav1.NewTime(v.FirstRestart.Truncate(time.Second)), metav1.NewTime(v.LastRestart.Truncate(time.Second))
 }
@@ -353,9 +332,8 @@ func (j *Judge) unscheduledPods(canary bool) string {
 // setBatches writes when pods were last created, replaced and cleaned up.
 func (j *Judge) setBatches(conditions *[]edsv1.Condition) {
 	for _, kind := range []string{edsv1.ConditionPodCreation, edsv1.ConditionPodDeletion, edsv1.ConditionPodsCleanupDone} {
-		at, ok := j.Batches[kind]
-		at = at.Truncate(time.Second)
-		if c := edsv1.FindCondition(*conditions, kind); ok && (c == nil || c.LastUpdateTime.Time.Before(at)) {
+		at := j.Batches[kind].Truncate(time.Second)
+		if c := edsv1.FindCondition(*conditions, kind); !at.IsZero() && (c == nil || c.LastUpdateTime.Time.Before(at)) {
 			SetCondition(conditions, kind, true, "", "", at)
 			edsv1.FindCondition(*conditions, kind).LastUpdateTime = metav1.NewTime(at)
 		}

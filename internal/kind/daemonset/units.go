@@ -3,6 +3,7 @@
 package daemonset
 
 import (
+	"cmp"
 	"math"
 	"time"
 
@@ -24,7 +25,7 @@ func (j *Judge) makeUnits() {
 			continue
 		}
 		ignored := unresponsive > 0 && s.isUnresponsive()
-		u := rollout.Unit{Node: s.Node.Name, State: s.UnitState(), Rank: rollout.Rank(s.Node.UID, j.EDS.UID, HashOf(j.Active))}
+		u := rollout.Unit{Node: s.Node.Name, State: s.UnitState(), Rank: rollout.Rank(s.Node.UID, j.EDS.UID, j.Active.Spec.TemplateGeneration)}
 		switch u.State {
 		case v1alpha1.UnitOutdated:
 			u.Down = !s.Outdated.Available()
@@ -66,10 +67,7 @@ func (j *Judge) soak(s *NodeState, u *rollout.Unit) {
 
 // isUnresponsive reports whether a pod on the node is not scheduled, or does not terminate in time.
 func (s *NodeState) isUnresponsive() bool {
-	pod := s.Current
-	if pod == nil {
-		pod = s.Outdated
-	}
+	pod := cmp.Or(s.Current, s.Outdated)
 	return s.Stuck || pod != nil && pod.State.Unresponsive
 }
 
