@@ -87,12 +87,12 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err := c.client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
 		return ctrl.Result{}, fmt.Errorf("listing nodes, %w", err)
 	}
-	has := make([]map[string]string, len(nodes.Items))
+	pointers := make([]*corev1.Node, len(nodes.Items))
 	for i := range nodes.Items {
-		has[i] = nodes.Items[i].Labels
+		pointers[i] = &nodes.Items[i]
 	}
 	var errs []error
-	for _, verdict := range daemonset.JudgeSettings(list.Items, request.Name, has) {
+	for _, verdict := range daemonset.JudgeSettings(list.Items, request.NamespacedName, pointers) {
 		errs = append(errs, c.report(ctx, verdict))
 	}
 	return ctrl.Result{}, errors.Join(errs...)

@@ -25,18 +25,18 @@ type Placement struct {
 
 // Placer says on which nodes a daemon belongs.
 type Placer struct {
-	selector, nodeSelector labels.Selector
-	nodeName               string
-	affinity               *nodeaffinity.NodeSelector // nil: any node
-	tolerations            []corev1.Toleration
+	selector    labels.Selector
+	nodeName    string
+	affinity    nodeaffinity.RequiredNodeAffinity // with the nodeSelector
+	tolerations []corev1.Toleration
 }
 
 // NewPlacer returns a Placer for the selector and the template's nodeSelector, required node affinity and tolerations. A nil
 // selector selects all nodes. The error says which of these is invalid.
 func NewPlacer(selector *metav1.LabelSelector, t *corev1.PodTemplateSpec) (*Placer, error) {
 	p := &Placer{
-		selector: labels.Everything(), nodeSelector: labels.SelectorFromSet(t.Spec.NodeSelector), nodeName: t.Spec.NodeName,
-		tolerations: tolerations(&t.Spec),
+		selector: labels.Everything(), nodeName: t.Spec.NodeName, tolerations: tolerations(&t.Spec),
+		affinity: nodeaffinity.NewRequiredNodeAffinity(t.Spec.NodeSelector, t.Spec.Affinity),
 	}
 	var err error
 	if selector != nil {
@@ -45,7 +45,7 @@ func NewPlacer(selector *metav1.LabelSelector, t *corev1.PodTemplateSpec) (*Plac
 		}
 	}
 	if required := requiredAffinity(&t.Spec); required != nil {
-		if p.affinity, err = nodeaffinity.NewNodeSelector(required); err != nil {
+		if _, err = nodeaffinity.NewNodeSelector(required); err != nil {
 			return nil, fmt.Errorf("reading spec.template.spec.affinity, %w", err)
 		}
 	}
@@ -63,16 +63,13 @@ func requiredAffinity(s *corev1.PodSpec) *corev1.NodeSelector {
 // Place says whether the daemon belongs on a node. If the node has an untolerated NoSchedule taint, or is being deleted, running pods
 // stay and no pod is created, as with the built-in DaemonSet.
 func (p *Placer) Place(n *corev1.Node) Placement {
-	set := labels.Set(n.Labels)
-	switch {
-	case !p.selector.Matches(set):
+	switch fits, err := p.affinity.Match(n); {
+	case !p.selector.Matches(labels.Set(n.Labels)):
 		return Placement{Why: "spec.selector does not select it"}
 	case p.nodeName != "" && p.nodeName != n.Name:
 		return Placement{Why: "the template's nodeName is " + p.nodeName}
-	case !p.nodeSelector.Matches(set):
-		return Placement{Why: "the template's nodeSelector does not select it"}
-	case p.affinity != nil && !p.affinity.Match(n):
-		return Placement{Why: "the template's node affinity does not select it"}
+	case err != nil || !fits:
+		return Placement{Why: "the template's nodeSelector or node affinity does not select it"}
 	}
 	if t := p.untolerated(n, corev1.TaintEffectNoExecute); t != nil {
 		return Placement{Why: "the template does not tolerate its taint " + t.ToString()}

@@ -58,7 +58,7 @@ func no(why string) Placement { return Placement{Why: why} }
 func stay(why string) Placement { return Placement{Keep: true, Why: why} }
 
 func TestPlaceBySelection(t *testing.T) {
-	const byAffinity = "the template's node affinity does not select it"
+	const byAffinity = "the template's nodeSelector or node affinity does not select it"
 	type (
 		spec     = corev1.PodSpec
 		selector = metav1.LabelSelector
@@ -78,8 +78,8 @@ func TestPlaceBySelection(t *testing.T) {
 		"the node's name":           {spec: spec{NodeName: "n1"}, want: yes},
 		"another node's name":       {spec: spec{NodeName: "n2"}, want: no("the template's nodeName is n2")},
 		"nodeSelector":              {spec: spec{NodeSelector: set{"gpu": "true", "empty": ""}}, labels: gpu, want: yes},
-		"nodeSelector, other value": {spec: spec{NodeSelector: set{"gpu": "false"}}, labels: gpu, want: no("the template's nodeSelector does not select it")},
-		"nodeSelector, no label":    {spec: spec{NodeSelector: set{"empty": ""}}, want: no("the template's nodeSelector does not select it")},
+		"nodeSelector, other value": {spec: spec{NodeSelector: set{"gpu": "false"}}, labels: gpu, want: no("the template's nodeSelector or node affinity does not select it")},
+		"nodeSelector, no label":    {spec: spec{NodeSelector: set{"empty": ""}}, want: no("the template's nodeSelector or node affinity does not select it")},
 		"no required affinity":      {spec: spec{Affinity: &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}}}, want: yes},
 		"affinity without terms":    {spec: spec{Affinity: required()}, want: no(byAffinity)},
 		"an empty term":             {spec: spec{Affinity: required(corev1.NodeSelectorTerm{})}, want: no(byAffinity)},

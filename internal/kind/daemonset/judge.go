@@ -88,6 +88,7 @@ type Judge struct {
 	Decision rollout.Decision
 	Actions  Actions
 
+	key            types.NamespacedName
 	settings       []SettingVerdict
 	active, target *Placer
 }
@@ -96,7 +97,8 @@ type Judge struct {
 func New(f Facts, now time.Time) (*Judge, error) {
 	j := &Judge{Facts: f, Now: now, Spec: Defaulted(&f.EDS.Spec, f.ValidationMode)}
 	j.Strategy = &j.Spec.Strategy
-	j.settings = validSettings(f.Settings, f.EDS, f.Nodes)
+	j.key = types.NamespacedName{Namespace: f.EDS.Namespace, Name: f.EDS.Name}
+	j.settings = validSettings(f.Settings, j.key, f.Nodes)
 	for i := range f.ReplicaSets {
 		rs := &f.ReplicaSets[i]
 		owner := metav1.GetControllerOfNoCopy(rs)

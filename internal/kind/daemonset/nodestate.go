@@ -10,7 +10,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/api/v1alpha1"
@@ -122,7 +121,6 @@ func (j *Judge) Survey(canaryNodes []string) (err error) {
 	for _, pod := range j.Pods {
 		onNode[NodeOf(pod)] = append(onNode[NodeOf(pod)], pod)
 	}
-	key := types.NamespacedName{Namespace: j.EDS.Namespace, Name: j.EDS.Name}
 	j.States, j.Orphans, j.Counts = make([]*NodeState, 0, len(j.Nodes)), nil, map[string]*PodCounts{}
 	for _, n := range j.Nodes {
 		s := &NodeState{Node: n, Claims: j.Fleet.Nodes[n.Name].Claims, Want: j.Active, Canary: slices.Contains(canaryNodes, n.Name)}
@@ -138,7 +136,7 @@ func (j *Judge) Survey(canaryNodes []string) (err error) {
 		}
 		if s.Placement.Keep {
 			var invalid error
-			if s.Overrides, invalid = OverridesOf(key, s.Want.Spec.Template.Spec.Containers, n, j.settings); invalid != nil {
+			if s.Overrides, invalid = OverridesOf(j.key, s.Want.Spec.Template.Spec.Containers, n, j.settings); invalid != nil {
 				s.Invalid = "node " + n.Name + ": " + invalid.Error()
 			}
 		}

@@ -73,7 +73,7 @@ func verdicts(settings []*edsv1.ExtendedDaemonsetSetting) []SettingVerdict {
 	for _, s := range settings {
 		all = append(all, *s)
 	}
-	return JudgeSettings(all, foo.Name, nil)
+	return JudgeSettings(all, foo, nil)
 }
 
 func sets(container string, r corev1.ResourceRequirements) func(*edsv1.ExtendedDaemonsetSetting) {

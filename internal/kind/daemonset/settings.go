@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 )
@@ -37,22 +38,22 @@ func ReferenceOf(s *edsv1.ExtendedDaemonsetSetting) string {
 	return s.Spec.Reference.Name
 }
 
-// JudgeSettings returns the Settings of a namespace that name this ExtendedDaemonSet, each with its problem. The newest comes first. With the
-// same age, the last by name comes first, as in ExtendedDaemonSet. Settings that are being deleted are left out.
+// JudgeSettings returns the Settings that name this ExtendedDaemonSet, each with its problem. The newest comes first. With the same age, the
+// last by name comes first, as in ExtendedDaemonSet. Settings that are being deleted are left out.
 //
 // If several Settings select the same node, the older ones conflict with the newest of them. That holds even if the newest has a conflict
 // itself, so solving one conflict changes no other Setting.
-func JudgeSettings(settings []edsv1.ExtendedDaemonsetSetting, daemonset string, nodeLabels []map[string]string) []SettingVerdict {
+func JudgeSettings(settings []edsv1.ExtendedDaemonsetSetting, eds types.NamespacedName, nodes []*corev1.Node) []SettingVerdict {
 	var all []SettingVerdict
 	for i := range settings {
 		s := &settings[i]
-		if ReferenceOf(s) != daemonset || s.DeletionTimestamp != nil {
+		if s.Namespace != eds.Namespace || ReferenceOf(s) != eds.Name || s.DeletionTimestamp != nil {
 			continue
 		}
 		v := SettingVerdict{Setting: s}
 		selector, err := metav1.LabelSelectorAsSelector(&s.Spec.NodeSelector)
 		switch {
-		case daemonset == "":
+		case eds.Name == "":
 			v.Problem = missingReference
 		case err != nil:
 			v.Problem = badSelector + err.Error()
@@ -68,10 +69,10 @@ func JudgeSettings(settings []edsv1.ExtendedDaemonsetSetting, daemonset string, 
 	for i := range newest {
 		newest[i] = i
 	}
-	for _, set := range nodeLabels {
+	for _, n := range nodes {
 		first := -1
 		for i := range all {
-			if all[i].selector == nil || !all[i].selector.Matches(labels.Set(set)) {
+			if all[i].selector == nil || !all[i].selector.Matches(labels.Set(n.Labels)) {
 				continue
 			}
 			if first < 0 {
@@ -90,11 +91,6 @@ func JudgeSettings(settings []edsv1.ExtendedDaemonsetSetting, daemonset string, 
 
 // validSettings returns the Settings that apply to an ExtendedDaemonSet. It judges them itself: their status is written later, and an old
 // status would make pods be replaced twice.
-func validSettings(all []edsv1.ExtendedDaemonsetSetting, eds *edsv1.ExtendedDaemonSet, nodes []*corev1.Node) []SettingVerdict {
-	here := slices.DeleteFunc(slices.Clone(all), func(s edsv1.ExtendedDaemonsetSetting) bool { return s.Namespace != eds.Namespace })
-	has := make([]map[string]string, len(nodes))
-	for i := range nodes {
-		has[i] = nodes[i].Labels
-	}
-	return slices.DeleteFunc(JudgeSettings(here, eds.Name, has), func(v SettingVerdict) bool { return v.Problem != "" })
+func validSettings(all []edsv1.ExtendedDaemonsetSetting, eds types.NamespacedName, nodes []*corev1.Node) []SettingVerdict {
+	return slices.DeleteFunc(JudgeSettings(all, eds, nodes), func(v SettingVerdict) bool { return v.Problem != "" })
 }

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 )
@@ -39,18 +40,18 @@ func labelled(name string, has map[string]string) corev1.Node {
 // problemsOf are those of all Settings of d, by name.
 func problemsOf(all []edsv1.ExtendedDaemonsetSetting, d string, nodes ...corev1.Node) map[string]string {
 	found := map[string]string{}
-	for _, v := range JudgeSettings(all, d, labelsOf(nodes)) {
+	for _, v := range JudgeSettings(all, types.NamespacedName{Namespace: "a", Name: d}, pointersTo(nodes)) {
 		found[v.Setting.Name] = v.Problem
 	}
 	return found
 }
 
-func labelsOf(nodes []corev1.Node) []map[string]string {
-	has := make([]map[string]string, len(nodes))
+func pointersTo(nodes []corev1.Node) []*corev1.Node {
+	all := make([]*corev1.Node, len(nodes))
 	for i := range nodes {
-		has[i] = nodes[i].Labels
+		all[i] = &nodes[i]
 	}
-	return has
+	return all
 }
 
 func TestJudgeSettings(t *testing.T) {
@@ -189,6 +190,6 @@ func BenchmarkJudgeSettings(b *testing.B) {
 		nodes[i] = labelled(fmt.Sprintf("n%d", i), map[string]string{"pool": fmt.Sprint(i % 20)})
 	}
 	for b.Loop() {
-		JudgeSettings(all, "d", labelsOf(nodes))
+		JudgeSettings(all, types.NamespacedName{Namespace: "a", Name: "d"}, pointersTo(nodes))
 	}
 }

@@ -50,7 +50,7 @@ func TestSettingsThatCount(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(2)
 			var got []string
-			for _, s := range validSettings(tc.settings, w.eds, w.nodes) {
+			for _, s := range validSettings(tc.settings, foo, w.nodes) {
 				got = append(got, s.Setting.Name)
 			}
 			if slices.Sort(got); !slices.Equal(got, tc.want) {
