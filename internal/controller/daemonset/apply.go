@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -36,20 +35,12 @@ func (p *pass) apply(ctx context.Context) error {
 	)
 }
 
-// batch does the same to several pods at once. The condition shows the time of the batch, unless do fails for all pods.
+// batch does the same to several pods at once. The condition shows the time of the batch.
 func (p *pass) batch(condition string, pods []*corev1.Pod, do func(*corev1.Pod) error) error {
-	var done atomic.Bool
-	err := turn.Each(pods, func(pod *corev1.Pod) error {
-		err := do(pod)
-		if err == nil {
-			done.Store(true)
-		}
-		return err
-	})
-	if condition != "" && done.Load() {
+	if condition != "" && len(pods) > 0 {
 		p.Batches[condition] = p.now
 	}
-	return err
+	return turn.Each(pods, do)
 }
 
 // deletePod deletes a pod, if it is the one that was decided about.

@@ -73,12 +73,13 @@ func (p *pass) writeCanaryNodes(ctx context.Context, nodes []string) error {
 	if begins {
 		p.EDS.Status.Wave = nil
 		p.EDS.Status.State, p.EDS.Status.Reason = edsv1.StateCanary, ""
+		failed := edsv1.FindCondition(p.Target.Status.Conditions, edsv1.ConditionCanaryFailed)
+		if failed != nil && edsv1.IsConditionTrue(p.EDS.Status.Conditions, edsv1.ConditionCanaryFailed) {
+			changes = append(changes, events.CanaryReset(p.EDS, p.Target.Name)) // A person has set the condition of the revision to False.
+		}
 		// An earlier failure is not shown beside the canary.
 		for _, kind := range []string{edsv1.ConditionCanaryFailed, edsv1.ConditionStalled} {
 			daemonset.SetCondition(&p.EDS.Status.Conditions, kind, false, "", "", p.now)
-		}
-		if p.wasReset(p.stored) {
-			changes = append(changes, events.CanaryReset(p.EDS, p.Target.Name))
 		}
 		changes = append(changes, events.CanaryStarted(p.EDS, p.Target.Name, nodes))
 	}

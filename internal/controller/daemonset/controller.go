@@ -73,8 +73,7 @@ type Controller struct {
 	queued  *fleet.Waiters
 	retries *turn.Retries
 
-	mu     sync.Mutex
-	memory map[types.NamespacedName]daemonset.Memory
+	memory sync.Map // of daemonset.Memory, by the name of the ExtendedDaemonSet
 }
 
 // NewController returns a controller of ExtendedDaemonSets; SetupWithManager makes it run. live reads past the caches.
@@ -82,7 +81,6 @@ func NewController(clk clock.PassiveClock, c client.Client, live client.Reader, 
 	return &Controller{
 		Caches: caches, clock: clk, client: c, live: live, legacy: &legacy{cache: caches.Legacy}, fleet: f, events: recorder, options: o,
 		reports: fleet.NewReports(), queued: fleet.NewWaiters(), retries: turn.NewRetries(clk, "ExtendedDaemonSet"),
-		memory: map[types.NamespacedName]daemonset.Memory{},
 	}
 }
 
@@ -111,7 +109,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 		return wake, fmt.Errorf("reading the ExtendedDaemonSet, %w", err)
 	}
 	if eds.UID == "" || eds.DeletionTimestamp != nil {
-		c.forget(key)
+		c.memory.Delete(key)
 		c.queued.Set(key, false)
 		metrics.ForgetDaemonSet(key)
 		return wake, nil // Its objects are deleted with it.

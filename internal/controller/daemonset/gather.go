@@ -52,21 +52,8 @@ func (p *pass) gather(ctx context.Context) (daemonset.Facts, error) {
 	return facts, nil
 }
 
-// remembered returns what this process remembers of an ExtendedDaemonSet. Only one reconcile at a time may use the maps.
+// remembered returns what this process remembers of an ExtendedDaemonSet. Only one reconcile at a time may use it.
 func (c *Controller) remembered(key types.NamespacedName) daemonset.Memory {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	m, ok := c.memory[key]
-	if !ok {
-		m = daemonset.Memory{Refused: map[string]daemonset.Refusal{}, Batches: map[string]time.Time{}}
-		c.memory[key] = m
-	}
-	return m
-}
-
-// forget drops what is remembered of an ExtendedDaemonSet that is deleted.
-func (c *Controller) forget(key types.NamespacedName) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.memory, key)
+	m, _ := c.memory.LoadOrStore(key, daemonset.Memory{Refused: map[string]daemonset.Refusal{}, Batches: map[string]time.Time{}})
+	return m.(daemonset.Memory)
 }

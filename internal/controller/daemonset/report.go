@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
@@ -135,30 +134,15 @@ func (p *pass) rolloutEvents(before *edsv1.ExtendedDaemonSet) []events.Event {
 		c := edsv1.FindCondition(p.Target.Status.Conditions, edsv1.ConditionCanaryFailed)
 		all = append(all, events.CanaryFailed(p.EDS, p.Target.Name, c.Reason, c.Message))
 	}
-	if p.wasReset(before) {
-		all = append(all, events.CanaryReset(p.EDS, p.Target.Name))
-	}
-	refusal := func(of *edsv1.ExtendedDaemonSet) string {
-		c := edsv1.FindCondition(of.Status.Conditions, edsv1.ConditionReconcileError)
-		if c == nil || c.Status != metav1.ConditionTrue || c.Reason != daemonset.ReasonRefused {
-			return ""
-		}
-		return c.Message
-	}
-	if message := refusal(p.EDS); message != "" && message != refusal(before) {
-		all = append(all, events.PodCreateFailed(p.EDS, message))
+	was := edsv1.FindCondition(before.Status.Conditions, edsv1.ConditionReconcileError)
+	if c := edsv1.FindCondition(p.EDS.Status.Conditions, edsv1.ConditionReconcileError); c != nil && c.Reason == daemonset.ReasonRefused &&
+		(was == nil || was.Message != c.Message) {
+		all = append(all, events.PodCreateFailed(p.EDS, c.Message))
 	}
 	if p.hasBecomeTrue(before, edsv1.ConditionReady) {
 		all = append(all, events.RolloutComplete(p.EDS))
 	}
 	return append(all, p.stalledEvents(before)...)
-}
-
-// wasReset reports whether a person reset the failure in the last status, so that the same revision is tried again.
-func (p *pass) wasReset(before *edsv1.ExtendedDaemonSet) bool {
-	c := edsv1.FindCondition(p.Target.Status.Conditions, edsv1.ConditionCanaryFailed)
-	return c != nil && c.Reason == edsv1.ReasonReset && edsv1.IsConditionTrue(before.Status.Conditions, edsv1.ConditionCanaryFailed) &&
-		!edsv1.IsConditionTrue(p.EDS.Status.Conditions, edsv1.ConditionCanaryFailed)
 }
 
 // measure sets the metrics of the nodes.
@@ -167,8 +151,8 @@ func (p *pass) measure() {
 	for i := range p.Units {
 		states[p.Units[i].State]++
 	}
-	for i := range p.Decision.Waiting {
-		reasons[p.Decision.Waiting[i].Reason]++
+	for _, w := range p.Waits() {
+		reasons[w.Reason]++
 	}
 	metrics.SetUnits(metrics.DaemonSet(p.key), states, reasons)
 	stuck := map[string]bool{}

@@ -40,7 +40,7 @@ func (l *live) run(d time.Duration, restart bool) {
 	for end := l.clock.Now().Add(d); l.clock.Now().Before(end); l.clock.SetTime(l.clock.Now().Add(time.Second)) {
 		for range 20 {
 			if restart {
-				clear(l.memory)
+				l.memory.Clear()
 			}
 			wake, err := l.reconcile(l.Context(), l.key)
 			l.record.Step()

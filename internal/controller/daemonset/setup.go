@@ -30,12 +30,7 @@ import (
 // indexName finds pods by the ExtendedDaemonSet that their label names.
 const indexName = "extendeddaemonset"
 
-func indexedByName(o client.Object) []string {
-	if name := o.GetLabels()[edsv1.LabelName]; name != "" {
-		return []string{name}
-	}
-	return nil
-}
+func indexedByName(o client.Object) []string { return []string{o.GetLabels()[edsv1.LabelName]} }
 
 // CacheOptions limits the client's cache to the watched namespaces.
 func CacheOptions(o Options) map[client.Object]cache.ByObject {
@@ -121,7 +116,7 @@ func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error
 // ofLabel returns the ExtendedDaemonSets that the labels of pods and revisions name.
 func ofLabel(_ context.Context, objects ...client.Object) (requests []reconcile.Request) {
 	for _, o := range objects {
-		for _, name := range indexedByName(o) {
+		if name := o.GetLabels()[edsv1.LabelName]; name != "" {
 			requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: name}})
 		}
 	}

@@ -170,33 +170,37 @@ var listed = map[v1alpha1.UnitState]v1alpha1.Phase{
 
 // listUnits returns the first nodes whose pods are being replaced, and the first nodes that wait.
 func (j *Judge) listUnits() (updating, waiting []v1alpha1.UnitStatus) {
-	failed := map[string]bool{}
 	for i := range j.Units {
 		u := &j.Units[i]
-		failed[u.Node] = u.State == v1alpha1.UnitFailed
 		if phase, ok := listed[u.State]; ok && len(updating) < v1alpha1.MaxListedUnits {
 			updating = append(updating, v1alpha1.UnitStatus{Node: u.Node, Phase: phase, Reason: u.Reason, Message: u.Message})
 		}
 	}
-	for _, w := range j.Waits() {
-		if len(waiting) < v1alpha1.MaxListedUnits && !failed[w.Node] {
-			waiting = append(waiting, v1alpha1.UnitStatus{Node: w.Node, Reason: w.Reason, Message: w.Message})
-		}
+	waits := j.Waits()
+	for _, w := range waits[:min(len(waits), v1alpha1.MaxListedUnits)] {
+		waiting = append(waiting, v1alpha1.UnitStatus{Node: w.Node, Reason: w.Reason, Message: w.Message})
 	}
 	return updating, waiting
 }
 
-// Waits says why each waiting node waits, in the order in which the nodes start.
+// Waits says why each waiting node waits, in the order in which the nodes start. Failed nodes do not wait.
 func (j *Judge) Waits() []rollout.Wait {
-	if j.Canary == nil {
-		return j.Decision.Waiting
+	waits := j.Decision.Waiting
+	if j.Canary != nil {
+		waits = slices.Concat(j.Canary.Decision.Waiting, waits)
 	}
-	seen := map[string]bool{}
-	return slices.DeleteFunc(slices.Concat(j.Canary.Decision.Waiting, j.Decision.Waiting), func(w rollout.Wait) bool {
-		again := seen[w.Node]
-		seen[w.Node] = true
-		return again
-	})
+	seen := make(map[string]bool, len(waits))
+	for i := range j.Units {
+		seen[j.Units[i].Node] = j.Units[i].State == v1alpha1.UnitFailed
+	}
+	first := make([]rollout.Wait, 0, len(waits))
+	for _, w := range waits {
+		if !seen[w.Node] {
+			seen[w.Node] = true
+			first = append(first, w)
+		}
+	}
+	return first
 }
 
 // Progress says what a node in its turn waits for, and since when.
