@@ -43,6 +43,7 @@ import (
 // +kubebuilder:rbac:groups=datadoghq.com,resources=extendeddaemonsetreplicasets/status,verbs=get;patch;update
 // +kubebuilder:rbac:groups=datadoghq.com,resources=extendeddaemonsetreplicasets/finalizers,verbs=update
 // +kubebuilder:rbac:groups=datadoghq.com,resources=extendeddaemonsetsettings,verbs=get;list;watch
+// +kubebuilder:rbac:groups=datadoghq.com,resources=extendeddaemonsetsettings/status,verbs=patch
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;delete;patch
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
 // +kubebuilder:rbac:groups=apps,resources=daemonsets,verbs=get;list;watch
@@ -129,7 +130,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	default:
 		err = p.run(ctx)
 	}
-	return p.Wake, err
+	return p.Wake, errors.Join(err, p.reportSettings(ctx))
 }
 
 // run reconciles an ExtendedDaemonSet that is valid.

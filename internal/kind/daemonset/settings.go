@@ -16,9 +16,8 @@ import (
 
 // These are the error texts that ExtendedDaemonSet writes.
 const (
-	missingReference = "missing reference in spec"
-	badSelector      = "invalid nodeSelector in spec: "
-	conflict         = "conflict with another ExtendedDaemonsetSetting: "
+	badSelector = "invalid nodeSelector in spec: "
+	conflict    = "conflict with another ExtendedDaemonsetSetting: "
 )
 
 // SettingVerdict says whether a Setting applies.
@@ -51,14 +50,9 @@ func JudgeSettings(settings []edsv1.ExtendedDaemonsetSetting, eds types.Namespac
 			continue
 		}
 		v := SettingVerdict{Setting: s}
-		selector, err := metav1.LabelSelectorAsSelector(&s.Spec.NodeSelector)
-		switch {
-		case eds.Name == "":
-			v.Problem = missingReference
-		case err != nil:
+		var err error
+		if v.selector, err = metav1.LabelSelectorAsSelector(&s.Spec.NodeSelector); err != nil {
 			v.Problem = badSelector + err.Error()
-		default:
-			v.selector = selector
 		}
 		all = append(all, v)
 	}
@@ -87,10 +81,4 @@ func JudgeSettings(settings []edsv1.ExtendedDaemonsetSetting, eds types.Namespac
 		}
 	}
 	return all
-}
-
-// validSettings returns the Settings that apply to an ExtendedDaemonSet. It judges them itself: their status is written later, and an old
-// status would make pods be replaced twice.
-func validSettings(all []edsv1.ExtendedDaemonsetSetting, eds types.NamespacedName, nodes []*corev1.Node) []SettingVerdict {
-	return slices.DeleteFunc(JudgeSettings(all, eds, nodes), func(v SettingVerdict) bool { return v.Problem != "" })
 }
