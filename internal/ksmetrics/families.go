@@ -26,8 +26,8 @@ func ofDaemonSet(d *edsv1.ExtendedDaemonSet) []metric {
 	paused := metric{name: "eds_status_canary_paused", help: "1 while the canary is paused, with the reason."}
 	if s.Canary != nil {
 		paused.labels = prometheus.Labels{"replicaset": canary.ReplicaSet}
-		if edsv1.IsConditionTrue(s.Conditions, edsv1.ConditionCanaryPaused) {
-			paused.value, paused.labels["paused_reason"] = 1, edsv1.FindCondition(s.Conditions, edsv1.ConditionCanaryPaused).Reason
+		if c := edsv1.TrueCondition(s.Conditions, edsv1.ConditionCanaryPaused); c != nil {
+			paused.value, paused.labels["paused_reason"] = 1, c.Reason
 		}
 	}
 	return []metric{

@@ -54,14 +54,14 @@ func TestDaemonsCanariesThatCannotStart(t *testing.T) {
 		{"pull", func(_ *corev1.PodSpec, c *corev1.Container) {
 			c.Image, c.ImagePullPolicy = "127.0.0.1:1/nowhere:1", corev1.PullAlways
 		},
-			[]edsv1.StatusReason{edsv1.StatusReasonErrImagePull, edsv1.StatusReasonImagePullBackOff}},
+			[]edsv1.StatusReason{"ErrImagePull", "ImagePullBackOff"}},
 		{"never pulled", func(_ *corev1.PodSpec, c *corev1.Container) { c.Image = "127.0.0.1:1/nowhere:1" },
-			[]edsv1.StatusReason{edsv1.StatusReasonErrImageNeverPull}},
+			[]edsv1.StatusReason{"ErrImageNeverPull"}},
 		{"image name", func(_ *corev1.PodSpec, c *corev1.Container) { c.Image = "moult.dev/No/Such:Name:1" },
-			[]edsv1.StatusReason{edsv1.StatusReasonInvalidImageName}},
+			[]edsv1.StatusReason{"InvalidImageName"}},
 		{"environment", func(_ *corev1.PodSpec, c *corev1.Container) {
 			c.EnvFrom = []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "none"}}}}
-		}, []edsv1.StatusReason{edsv1.StatusReasonCreateContainerConfigError}},
+		}, []edsv1.StatusReason{"CreateContainerConfigError"}},
 		{"volume", func(s *corev1.PodSpec, c *corev1.Container) {
 			s.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "none"}}}}}
 			c.VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}
@@ -69,10 +69,10 @@ func TestDaemonsCanariesThatCannotStart(t *testing.T) {
 		{"command", func(_ *corev1.PodSpec, c *corev1.Container) { c.Command = []string{"/no/such/program"} },
 			[]edsv1.StatusReason{edsv1.StatusReasonStartError}},
 		{"container", func(_ *corev1.PodSpec, c *corev1.Container) { c.Image, c.Command = nothingImage, nil },
-			[]edsv1.StatusReason{edsv1.StatusReasonCreateContainerError}},
+			[]edsv1.StatusReason{"CreateContainerError"}},
 		{"hook", func(_ *corev1.PodSpec, c *corev1.Container) {
 			c.Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"false"}}}}
-		}, []edsv1.StatusReason{edsv1.StatusReasonPostStartHookError}},
+		}, []edsv1.StatusReason{"PostStartHookError"}},
 	} {
 		d.edit(t, version(tc.name), func(e *edsv1.ExtendedDaemonSet) {
 			e.Spec.Template.Spec = *old.Spec.Template.Spec.DeepCopy()

@@ -26,7 +26,6 @@ const (
 	ConditionPodDeletion         = "PodDeletion"
 	ConditionPodRestarting       = "PodRestarting"
 	ConditionPodCannotStart      = "PodCannotStart"
-	ConditionLastFullSync        = "LastFullSync"
 )
 
 // Reasons of conditions.
@@ -69,8 +68,16 @@ func FindCondition(conditions []Condition, kind string) *Condition {
 	return nil
 }
 
+// TrueCondition returns the condition of a type if it is True, or nil.
+func TrueCondition(conditions []Condition, kind string) *Condition {
+	c := FindCondition(conditions, kind)
+	if c == nil || c.Status != metav1.ConditionTrue {
+		return nil
+	}
+	return c
+}
+
 // IsConditionTrue reports whether there is a condition of a type, and it is True.
 func IsConditionTrue(conditions []Condition, kind string) bool {
-	c := FindCondition(conditions, kind)
-	return c != nil && c.Status == metav1.ConditionTrue
+	return TrueCondition(conditions, kind) != nil
 }

@@ -26,28 +26,15 @@ const (
 	ReplicaSetUnknown      ReplicaSetStatus = "unknown"
 )
 
-// StatusReason is why a canary is paused or failed, or why a pod does not start: one of these, or the kubelet's reason why
-// a container ended.
+// StatusReason is why a canary is paused or failed, or why a pod does not start: one of these, or the kubelet's reason why a container
+// ended or can't start.
 type StatusReason string
 
 // Why a canary is paused or failed.
 const (
-	StatusReasonCLB                        StatusReason = "CrashLoopBackOff"
-	StatusReasonOOM                        StatusReason = "OOMKilled"
-	StatusReasonRestartsTimeoutExceeded    StatusReason = "RestartsTimeoutExceeded"
-	StatusReasonTimeoutExceeded            StatusReason = "TimeoutExceeded"
-	StatusReasonSlowStartTimeoutExceeded   StatusReason = "SlowStartTimeoutExceeded"
-	StatusReasonErrImagePull               StatusReason = "ErrImagePull"
-	StatusReasonImagePullBackOff           StatusReason = "ImagePullBackOff"
-	StatusReasonImageInspectError          StatusReason = "ImageInspectError"
-	StatusReasonErrImageNeverPull          StatusReason = "ErrImageNeverPull"
-	StatusReasonRegistryUnavailable        StatusReason = "RegistryUnavailable"
-	StatusReasonInvalidImageName           StatusReason = "InvalidImageName"
-	StatusReasonCreateContainerConfigError StatusReason = "CreateContainerConfigError"
-	StatusReasonCreateContainerError       StatusReason = "CreateContainerError"
-	StatusReasonPreStartHookError          StatusReason = "PreStartHookError"
-	StatusReasonPostStartHookError         StatusReason = "PostStartHookError"
-	StatusReasonPreCreateHookError         StatusReason = "PreCreateHookError"
-	StatusReasonStartError                 StatusReason = "StartError"
-	StatusReasonUnknown                    StatusReason = "Unknown"
+	StatusReasonRestartsTimeoutExceeded  StatusReason = "RestartsTimeoutExceeded"
+	StatusReasonTimeoutExceeded          StatusReason = "TimeoutExceeded"
+	StatusReasonSlowStartTimeoutExceeded StatusReason = "SlowStartTimeoutExceeded"
+	StatusReasonStartError               StatusReason = "StartError"
+	StatusReasonUnknown                  StatusReason = "Unknown"
 )

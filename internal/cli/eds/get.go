@@ -5,7 +5,6 @@ package eds
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -61,12 +60,7 @@ neither of these (unknown). kubectl eds history NAME shows those of one Extended
 
 // newGetOf returns the verb that shows objects of one kind.
 func (c *command) newGetOf(cmd *cobra.Command, of columns, rowOf func(*unstructured.Unstructured) row) *cobra.Command {
-	cmd.Args = func(_ *cobra.Command, args []string) error {
-		if len(args) > 1 {
-			return errors.New("either one or no arguments are allowed")
-		}
-		return nil
-	}
+	cmd.Args = cobra.MaximumNArgs(1)
 	s := &listing{command: c, columns: of}
 	s.addFlags(cmd, true)
 	source.AddAllNamespaces(cmd)
@@ -135,8 +129,8 @@ func historyRows(eds *edsv1.ExtendedDaemonSet, revisions []edsv1.ExtendedDaemonS
 		status, reason := string(r.Status.Status), ""
 		if failed := canaryFailure(r); failed != nil {
 			status, reason = string(edsv1.ReplicaSetCanaryFailed), failed.Reason
-		} else if edsv1.IsConditionTrue(r.Status.Conditions, edsv1.ConditionCanaryPaused) {
-			reason = edsv1.FindCondition(r.Status.Conditions, edsv1.ConditionCanaryPaused).Reason
+		} else if paused := edsv1.TrueCondition(r.Status.Conditions, edsv1.ConditionCanaryPaused); paused != nil {
+			reason = paused.Reason
 		}
 		containers, images := containersOf(&r.Spec.Template)
 		rows[i] = row{

@@ -63,19 +63,18 @@ type failedCanary struct{ error }
 // failureOf returns why the template does not come to the nodes until a person acts, or nil.
 func failureOf(eds *edsv1.ExtendedDaemonSet) error {
 	s := &eds.Status
-	failed := edsv1.IsConditionTrue(s.Conditions, edsv1.ConditionCanaryFailed)
-	if s.State == edsv1.StateCanaryFailed || failed {
+	failed := edsv1.TrueCondition(s.Conditions, edsv1.ConditionCanaryFailed)
+	if s.State == edsv1.StateCanaryFailed || failed != nil {
 		text := "the canary has failed"
 		if s.Reason != "" {
 			text += " (" + string(s.Reason) + ")"
 		}
-		if failed {
-			text += ": " + edsv1.FindCondition(s.Conditions, edsv1.ConditionCanaryFailed).Message
+		if failed != nil {
+			text += ": " + failed.Message
 		}
 		return failedCanary{errors.New(text)}
 	}
-	if edsv1.IsConditionTrue(s.Conditions, edsv1.ConditionStalled) {
-		stalled := edsv1.FindCondition(s.Conditions, edsv1.ConditionStalled)
+	if stalled := edsv1.TrueCondition(s.Conditions, edsv1.ConditionStalled); stalled != nil {
 		return fmt.Errorf("it is stalled (%s): %s", stalled.Reason, stalled.Message)
 	}
 	return nil

@@ -93,12 +93,12 @@ func TestJudge(t *testing.T) {
 		"canary paused":  {eds: upgraded(statusOf(onTrial), state(edsv1.StateCanaryPaused)), text: "canary paused (Unknown): foo-c on 2 nodes"},
 		"canary paused by itself": {
 			eds: upgraded(statusOf(onTrial), state(edsv1.StateCanaryPaused), statusOf(func(s *edsv1.ExtendedDaemonSetStatus) {
-				s.Reason = edsv1.StatusReasonErrImagePull
+				s.Reason = "ErrImagePull"
 			})), text: "canary paused (ErrImagePull): foo-c on 2 nodes",
 		},
 		"canary ends": {eds: upgraded(state(edsv1.StateCanary)), text: "the canary ends"},
 		"canary failed": {
-			eds: upgraded(state(edsv1.StateCanaryFailed), statusOf(func(s *edsv1.ExtendedDaemonSetStatus) { s.Reason = edsv1.StatusReasonCLB })),
+			eds: upgraded(state(edsv1.StateCanaryFailed), statusOf(func(s *edsv1.ExtendedDaemonSetStatus) { s.Reason = "CrashLoopBackOff" })),
 			err: "the canary has failed (CrashLoopBackOff)",
 		},
 		"canary failed, and its nodes are back": {

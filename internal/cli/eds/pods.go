@@ -44,13 +44,12 @@ func (c *command) newPods() *cobra.Command {
 		Example: `  kubectl eds pods agent --select not-ready
   kubectl eds pods agent --select canary --watch`,
 	}, true, s.pods)
-	cmd.Flags().StringVar(&s.selected, "select", "", "Which pods to show: canary or not-ready.")
-	flags.Complete(cmd, "select", []string{selectCanary, selectNotReady})
+	s.selected.Add(cmd, "select", "", "Which pods to show: canary or not-ready.", selectCanary, selectNotReady)
 	return cmd
 }
 
 func (c *command) newCanaryPods() *cobra.Command {
-	s := &listing{command: c, columns: podColumns, selected: selectCanary}
+	s := &listing{command: c, columns: podColumns, selected: flags.Choice{Value: selectCanary}}
 	return s.one(&cobra.Command{
 		Use:     "pods [ExtendedDaemonSet name]",
 		Short:   "Show the pods of the canary",
@@ -63,14 +62,12 @@ func (c *command) newCanaryPods() *cobra.Command {
 func (s *listing) pods(ctx context.Context, src *source.Source, eds *edsv1.ExtendedDaemonSet) error {
 	selector := labels.Set{edsv1.LabelName: eds.Name}
 	switch {
-	case s.selected == "":
+	case s.selected.Value == "":
 		return errors.New("missing --select flag")
-	case s.selected == selectCanary && eds.Status.Canary == nil:
+	case s.selected.Value == selectCanary && eds.Status.Canary == nil:
 		return errors.New("the ExtendedDaemonset is not currently running a canary replicaset")
-	case s.selected == selectCanary:
+	case s.selected.Value == selectCanary:
 		selector = labels.Set{edsv1.LabelReplicaSetName: eds.Status.Canary.ReplicaSet}
-	case s.selected != selectNotReady:
-		return fmt.Errorf("invalid select flag value '%s': the supported select values are: 'canary' 'not-ready'", s.selected)
 	}
 	noted := false
 	return s.show(ctx, src, func() ([]row, error) {
@@ -83,7 +80,7 @@ func (s *listing) pods(ctx context.Context, src *source.Source, eds *edsv1.Exten
 			noted = true
 			fmt.Fprintln(s.ErrOut, "Nodes can't be listed: NODE READY is unknown.")
 		}
-		return podRows(pods, nodes, s.selected), nil
+		return podRows(pods, nodes, s.selected.Value), nil
 	})
 }
 

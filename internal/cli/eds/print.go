@@ -42,7 +42,7 @@ type listing struct {
 	output  flags.Output
 	watch   bool
 	// selected is --select of the verb pods.
-	selected string
+	selected flags.Choice
 	// single is true if one object is named: -o json and yaml then print it without a list around it.
 	single bool
 

@@ -53,8 +53,5 @@ func sameTemplate(a, b *corev1.PodTemplateSpec) bool {
 
 // canaryFailure returns the condition that the canary of a revision has failed, or nil.
 func canaryFailure(ers *edsv1.ExtendedDaemonSetReplicaSet) *edsv1.Condition {
-	if edsv1.IsConditionTrue(ers.Status.Conditions, edsv1.ConditionCanaryFailed) {
-		return edsv1.FindCondition(ers.Status.Conditions, edsv1.ConditionCanaryFailed)
-	}
-	return nil
+	return edsv1.TrueCondition(ers.Status.Conditions, edsv1.ConditionCanaryFailed)
 }

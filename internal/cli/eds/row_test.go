@@ -25,7 +25,7 @@ func TestDaemonSetRowShowsAFailedCanary(t *testing.T) {
 		"while its nodes go back": {edsv1.StateCanaryFailed, manually, metav1.ConditionTrue, "Canary Failed, Manually failed"},
 		"when they have":          {edsv1.StateRunning, "", metav1.ConditionTrue, "Running, CanaryFailed"},
 		"when it is over":         {edsv1.StateRunning, "", metav1.ConditionFalse, "Running, "},
-		"the next one's":          {edsv1.StateCanaryPaused, edsv1.StatusReasonErrImagePull, metav1.ConditionFalse, "Canary Paused, ErrImagePull"},
+		"the next one's":          {edsv1.StateCanaryPaused, "ErrImagePull", metav1.ConditionFalse, "Canary Paused, ErrImagePull"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			eds := &edsv1.ExtendedDaemonSet{Status: edsv1.ExtendedDaemonSetStatus{

@@ -26,7 +26,7 @@ func (b *bench) two() (running, paused *edsv1.ExtendedDaemonSet) {
 		eds.Status.IgnoredUnresponsiveNodes = 1
 	})
 	paused = b.set("foo", "foo:2", canary, func(eds *edsv1.ExtendedDaemonSet) {
-		eds.Status.State, eds.Status.Reason = edsv1.StateCanaryPaused, edsv1.StatusReasonErrImagePull
+		eds.Status.State, eds.Status.Reason = edsv1.StateCanaryPaused, "ErrImagePull"
 		eds.Status.Canary.Nodes = []string{"node-5", "node-1", "node-2", "node-3", "node-4"}
 	})
 	return running, paused
@@ -246,7 +246,7 @@ func showPods(b *bench) {
 		b.Errorf("%v: %s", err, out)
 	}
 	b.says("error: missing --select flag", "pods", "foo")
-	b.says("error: invalid select flag value 'all': the supported select values are: 'canary' 'not-ready'", "pods", "foo", "--select=all")
+	b.says("error: invalid argument \"all\" for \"--select\" flag: it must be canary or not-ready", "pods", "foo", "--select=all")
 	b.says("error: ExtendedDaemonSet eds-pods/nope not found", "pods", "nope", "--select=canary")
 	b.set("bar", "bar:1")
 	b.says("error: the ExtendedDaemonset is not currently running a canary replicaset", "canary", "pods", "bar")

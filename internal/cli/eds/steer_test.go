@@ -214,7 +214,7 @@ func waitForSet(b *bench) {
 
 	failing := b.set("failing", "foo:2", canary, seen)
 	go func() { done <- b.start(b.Context(), &screen{}, &screen{}, "wait", "failing") }()
-	failing.Status.State, failing.Status.Canary, failing.Status.Reason = edsv1.StateCanaryFailed, nil, edsv1.StatusReasonCLB
+	failing.Status.State, failing.Status.Canary, failing.Status.Reason = edsv1.StateCanaryFailed, nil, "CrashLoopBackOff"
 	b.writeStatus(failing)
 	if err := <-done; err == nil || err.Error() != "ExtendedDaemonSet eds-wait/failing: the canary has failed (CrashLoopBackOff)" {
 		b.Error(err)
@@ -232,7 +232,7 @@ func waitForSet(b *bench) {
 	b.until(s, "the operator has not seen the reset of the canary yet")
 	read(b, ers).Status.Conditions[0].Status = metav1.ConditionTrue
 	b.writeStatus(ers)
-	again.Status.Reason = edsv1.StatusReasonCLB
+	again.Status.Reason = "CrashLoopBackOff"
 	b.writeStatus(again)
 	if err := <-done; err == nil || !strings.HasPrefix(err.Error(), "ExtendedDaemonSet eds-wait/again: the canary has failed") { // By whichever it saw first.
 		b.Error(err)
@@ -285,17 +285,16 @@ func waitForSet(b *bench) {
 }
 
 func refuseArguments(b *bench) {
-	const needed = "error: the extendeddaemonset name is required"
+	const needed = "error: accepts 1 arg(s), received 0"
 	for _, verb := range [][]string{
 		{"canary", "validate"}, {"canary", "pause"}, {"canary", "unpause"}, {"canary", "fail"}, {"canary", "reset"}, {"canary", "pods"}, {"pods"}, {"diff"},
-		{"pause-rolling-update"}, {"unpause-rolling-update"}, {"freeze-rollout"}, {"unfreeze-rollout"}, {"history"}, {"rollback"},
+		{"pause-rolling-update"}, {"unpause-rolling-update"}, {"freeze-rollout"}, {"unfreeze-rollout"}, {"history"}, {"rollback"}, {"wait"},
 	} {
 		b.says(needed, verb...)
 	}
-	b.says("error: either one or no arguments are allowed", "get", "a", "b")
-	b.says("error: either one or no arguments are allowed", "get-ers", "a", "b")
-	b.says("error: only one extendeddaemonset name is allowed", "history", "a", "b")
-	b.says("error: the ExtendedDaemonset name needs to be provided", "wait")
+	b.says("error: accepts at most 1 arg(s), received 2", "get", "a", "b")
+	b.says("error: accepts at most 1 arg(s), received 2", "get-ers", "a", "b")
+	b.says("error: accepts 1 arg(s), received 2", "history", "a", "b")
 }
 
 func completeNames(b *bench) {

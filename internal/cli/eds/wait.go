@@ -49,12 +49,6 @@ It replaces check-eds upgrade, and reads the same environment variables for flag
 NODE_COMPLETION_PCT and NODE_COMPLETION_MIN.`,
 		Example: `  kubectl eds wait agent -n monitoring
   kubectl eds wait agent --timeout 30m --percent 100 --min 1`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return errors.New("the ExtendedDaemonset name needs to be provided")
-			}
-			return nil
-		},
 		PreRunE: func(cmd *cobra.Command, _ []string) error { return w.environment(cmd) },
 	}, w.wait)
 	flags := cmd.Flags()

@@ -137,7 +137,7 @@ func (p *pass) stalledEvents(before *edsv1.ExtendedDaemonSet) []events.Event {
 	if !p.hasBecomeTrue(before, edsv1.ConditionStalled) {
 		return nil
 	}
-	c := edsv1.FindCondition(p.EDS.Status.Conditions, edsv1.ConditionStalled)
+	c := edsv1.TrueCondition(p.EDS.Status.Conditions, edsv1.ConditionStalled)
 	return []events.Event{events.RolloutStalled(p.EDS, c.Reason+": "+c.Message)}
 }
 

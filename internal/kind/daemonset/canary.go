@@ -89,11 +89,10 @@ func (j *Judge) isAbsent(n *corev1.Node) bool {
 func (j *Judge) JudgeCanaryPods() {
 	h := CanaryHistory{Began: j.Now, Unpaused: j.Annotated(edsv1.AnnotationCanaryUnpaused)}
 	conditions := j.Target.Status.Conditions
-	if c := edsv1.FindCondition(conditions, edsv1.ConditionCanary); c != nil && c.Status == metav1.ConditionTrue {
+	if c := edsv1.TrueCondition(conditions, edsv1.ConditionCanary); c != nil {
 		h.Began = c.LastTransitionTime.Time
 	}
-	restarting := edsv1.FindCondition(conditions, edsv1.ConditionPodRestarting)
-	if c := restarting; c != nil && c.Status == metav1.ConditionTrue && !c.LastUpdateTime.Time.Before(h.Began) {
+	if c := edsv1.TrueCondition(conditions, edsv1.ConditionPodRestarting); c != nil && !c.LastUpdateTime.Time.Before(h.Began) {
 		h.FirstRestart, h.LastRestart = c.LastTransitionTime.Time, c.LastUpdateTime.Time
 	}
 	var pods []CanaryPod

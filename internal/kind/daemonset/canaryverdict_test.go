@@ -289,14 +289,14 @@ func judged(c *canary, pods []CanaryPod, h CanaryHistory, now time.Time) Verdict
 // hasRestarted is a pod that restarted so often, the last time so long ago.
 func hasRestarted(times int32, last time.Duration) PodState {
 	return PodState{
-		Restarts: times, RestartContainer: "app", RestartReason: edsv1.StatusReasonOOM, LastRestart: now.Add(-last),
+		Restarts: times, RestartContainer: "app", RestartReason: "OOMKilled", LastRestart: now.Add(-last),
 	}
 }
 
 // badImage is a pod with a bad image, since so long ago.
 func badImage(since time.Duration) PodState {
 	return PodState{
-		CannotStart: edsv1.StatusReasonErrImagePull, Message: "container app can't start, ErrImagePull: not found", Creating: now.Add(-since),
+		CannotStart: "ErrImagePull", Message: "container app can't start, ErrImagePull: not found", Creating: now.Add(-since),
 	}
 }
 

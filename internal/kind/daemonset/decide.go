@@ -231,7 +231,7 @@ func (j *Judge) limitCreation() {
 func (j *Judge) SlowStart() time.Time {
 	since := j.Now
 	conditions := j.Active.Status.Conditions
-	if c := edsv1.FindCondition(conditions, edsv1.ConditionActive); c != nil && c.Status == metav1.ConditionTrue {
+	if c := edsv1.TrueCondition(conditions, edsv1.ConditionActive); c != nil {
 		since = c.LastTransitionTime.Time
 	}
 	for _, kind := range []string{edsv1.ConditionRolloutFrozen, edsv1.ConditionRollingUpdatePaused} {
