@@ -27,7 +27,6 @@ import (
 // process leads. When r can't be read the answer is 503.
 func New(r client.Reader, leader func() bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
-		var found collected
 		var daemonsets edsv1.ExtendedDaemonSetList
 		var replicasets edsv1.ExtendedDaemonSetReplicaSetList
 		err := r.List(request.Context(), &daemonsets, client.UnsafeDisableDeepCopy)
@@ -39,46 +38,43 @@ func New(r client.Reader, leader func() bool) http.Handler {
 			http.Error(w, fmt.Sprintf("listing daemon sets and replica sets, %v", err), http.StatusServiceUnavailable)
 			return
 		}
-		for i := range daemonsets.Items {
-			found.add(&daemonsets.Items[i], ofDaemonSet(&daemonsets.Items[i]))
-		}
-		for i := range replicasets.Items {
-			found.add(&replicasets.Items[i], ofReplicaSet(&replicasets.Items[i]))
-		}
-		found.gauge(metric{
-			"eds_controller_leader", "1, with whether this process leads the controllers.", 1, prometheus.Labels{"leader": strconv.FormatBool(leader())},
-		})
 		registry := prometheus.NewRegistry()
-		registry.MustRegister(found)
+		registry.MustRegister(collector(func(to chan<- prometheus.Metric) {
+			for i := range daemonsets.Items {
+				d := &daemonsets.Items[i]
+				send(to, d, ofDaemonSet(d))
+			}
+			for i := range replicasets.Items {
+				rs := &replicasets.Items[i]
+				send(to, rs, ofReplicaSet(rs))
+			}
+			labels := prometheus.Labels{"leader": strconv.FormatBool(leader())}
+			to <- gauge(metric{"eds_controller_leader", "1, with whether this process leads the controllers.", 1, labels})
+		}))
 		promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, request)
 	})
 }
 
-// collected are the metrics of one request. It has no descriptions, as the labels differ from object to object.
-type collected []prometheus.Metric //nolint:recvcheck // gauge and add alone change it.
+// collector collects metrics without describing them first, as the labels differ from object to object.
+type collector func(to chan<- prometheus.Metric)
 
 // Describe implements prometheus.Collector.
-func (collected) Describe(chan<- *prometheus.Desc) {}
+func (collector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
-func (c collected) Collect(to chan<- prometheus.Metric) {
-	for _, m := range c {
-		to <- m
-	}
-}
+func (c collector) Collect(to chan<- prometheus.Metric) { c(to) }
 
-func (c *collected) gauge(m metric) {
-	desc := prometheus.NewDesc(m.name, m.help, nil, m.labels)
-	*c = append(*c, prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(m.value)))
-}
-
-// add adds metrics of an object, with its name and namespace. Labels of the object with these names do not show.
-func (c *collected) add(o metav1.Object, metrics []metric) {
+// send sends metrics of an object, with its name and namespace. Labels of the object with these names do not show.
+func send(to chan<- prometheus.Metric, o metav1.Object, metrics []metric) {
 	for _, m := range metrics {
 		labels := prometheus.Labels{}
 		maps.Copy(labels, m.labels)
 		labels["namespace"], labels["name"] = o.GetNamespace(), o.GetName()
 		m.labels = labels
-		c.gauge(m)
+		to <- gauge(m)
 	}
+}
+
+func gauge(m metric) prometheus.Metric {
+	return prometheus.MustNewConstMetric(prometheus.NewDesc(m.name, m.help, nil, m.labels), prometheus.GaugeValue, float64(m.value))
 }

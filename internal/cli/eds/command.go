@@ -35,12 +35,12 @@ func NewCommand(clk clock.WithTicker, streams genericiooptions.IOStreams, cluste
 	root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl eds"}
 	canary := &cobra.Command{Use: "canary", Short: "Show and steer the canary of an ExtendedDaemonSet"}
 	canary.AddCommand(c.newCanaryPods())
-	for i := range canaryVerbs {
-		canary.AddCommand(c.newVerb(&canaryVerbs[i], "canary "))
-	}
 	root.AddCommand(canary, c.newGet(), c.newGetERS(), c.newPods(), c.newHistory(), c.newDiff(), c.newWait(), c.newRollback())
 	for i := range verbs {
 		root.AddCommand(c.newVerb(&verbs[i], ""))
+	}
+	for i := range canaryVerbs {
+		canary.AddCommand(c.newVerb(&canaryVerbs[i], "canary "))
 	}
 	return root
 }

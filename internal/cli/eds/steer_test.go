@@ -262,7 +262,7 @@ func waitForSet(b *bench) {
 	go func() { done <- b.start(ctx, s, s, "wait", "slow") }()
 	b.until(s, "canary running")
 	cancel()
-	if err := <-done; err == nil || !strings.HasPrefix(err.Error(), "ExtendedDaemonSet eds-wait/slow is not up to date, ") {
+	if err := <-done; !errors.Is(err, context.Canceled) {
 		b.Error(err)
 	}
 	b.says("error: ExtendedDaemonSet eds-wait/nope not found", "wait", "nope")

@@ -114,11 +114,8 @@ func (w *waiter) wait(ctx context.Context, src *source.Source, name string) erro
 		}
 		return done, nil
 	})
-	switch {
-	case errors.Is(err, errTimeout):
+	if errors.Is(err, errTimeout) {
 		return fmt.Errorf("ExtendedDaemonSet %s/%s is not up to date after %s: %s", src.Namespace, name, w.timeout, last)
-	case ctx.Err() != nil:
-		return fmt.Errorf("ExtendedDaemonSet %s/%s is not up to date, %w", src.Namespace, name, err)
 	}
 	return err
 }
