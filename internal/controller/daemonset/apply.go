@@ -28,8 +28,7 @@ func (p *pass) apply(ctx context.Context) error {
 		p.batch(edsv1.ConditionPodsCleanupDone, a.Clean, remove),
 		p.batch("", a.Superseded, remove),
 		p.batch(edsv1.ConditionPodDeletion, a.Replace, remove),
-		p.batch("", a.Label, func(pod *corev1.Pod) error { return p.labelCanary(ctx, pod, `"`+edsv1.True+`"`) }),
-		p.batch("", a.Unlabel, func(pod *corev1.Pod) error { return p.labelCanary(ctx, pod, "null") }),
+		p.batch("", a.Relabel, func(pod *corev1.Pod) error { return p.relabel(ctx, pod) }),
 		p.createPods(ctx),
 		p.deleteIdleRevisions(ctx),
 	)
@@ -100,8 +99,12 @@ func (p *pass) createPod(ctx context.Context, s *daemonset.NodeState) error {
 	return nil
 }
 
-// labelCanary sets the canary's label on a pod, or removes it, if it is the pod that was decided about.
-func (p *pass) labelCanary(ctx context.Context, pod *corev1.Pod, value string) error {
+// relabel sets the canary's label on a pod, or removes it if the pod has it. It must be the pod that was decided about.
+func (p *pass) relabel(ctx context.Context, pod *corev1.Pod) error {
+	value := `"` + edsv1.True + `"`
+	if daemonset.IsLabelledCanary(pod) {
+		value = "null"
+	}
 	body := fmt.Appendf(nil, `{"metadata":{"uid":%q,"labels":{%q:%s}}}`, pod.UID, edsv1.LabelReplicaSetCanary, value)
 	target := &corev1.Pod{}
 	target.Namespace, target.Name = pod.Namespace, pod.Name

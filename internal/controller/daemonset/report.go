@@ -9,7 +9,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -29,13 +28,6 @@ func (p *pass) reportProblem(ctx context.Context, reason string, problem error) 
 
 // report writes the statuses that changed, and then the Events.
 func (p *pass) report(ctx context.Context) error {
-	if p.Active != nil {
-		// Batches that the active revision's status shows must not appear in the next revision's status.
-		maps.DeleteFunc(p.Batches, func(kind string, at time.Time) bool {
-			c := edsv1.FindCondition(p.Active.Status.Conditions, kind)
-			return c != nil && !c.LastUpdateTime.Time.Before(at.Truncate(time.Second))
-		})
-	}
 	var errs []error
 	for _, rs := range p.Owned {
 		if status := p.ReplicaSetStatus(rs); p.isDue(rs, !equality.Semantic.DeepEqual(rs.Status, status)) {

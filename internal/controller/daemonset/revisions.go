@@ -74,6 +74,7 @@ func (p *pass) activate(ctx context.Context, rs *daemonset.ReplicaSet) error {
 	before := p.EDS.Status.ActiveReplicaSet
 	p.EDS.Status.ActiveReplicaSet = rs.Name
 	p.EndCanary()
+	clear(p.Batches) // They are those of the revision before.
 	if s := &p.EDS.Status; s.ObservedGeneration == 0 {
 		// No pods are counted yet. The rollout must not look complete.
 		daemonset.SetCondition(&s.Conditions, edsv1.ConditionReconciling, true, "Progressing", uncounted, p.now)

@@ -123,18 +123,23 @@ func TestPausedCanaryLeavesPods(t *testing.T) {
 // The canary's label comes and goes with the canary, however long ago that was.
 func TestRelabel(t *testing.T) {
 	labelled := func(p *corev1.Pod) { p.Labels[edsv1.LabelReplicaSetCanary] = edsv1.True }
-	names := func(pods []*corev1.Pod) (nodes []string) {
+	// names are the nodes of pods that get the label, and of those that lose it.
+	names := func(pods []*corev1.Pod) (on, off []string) {
 		for _, pod := range pods {
-			nodes = append(nodes, pod.Spec.NodeName)
+			if IsLabelledCanary(pod) {
+				off = append(off, pod.Spec.NodeName)
+			} else {
+				on = append(on, pod.Spec.NodeName)
+			}
 		}
-		return nodes
+		return on, off
 	}
 	p := newWorld(3).has("new", labelled, 0, 2).has("new", nil, 1).look(t)
-	if got := names(p.Actions.Unlabel); !slices.Equal(got, []string{"n0", "n2"}) || len(p.Actions.Label) > 0 {
-		t.Errorf("after the canary labels go on %v", got)
+	if on, off := names(p.Actions.Relabel); !slices.Equal(off, []string{"n0", "n2"}) || len(on) > 0 {
+		t.Errorf("after the canary labels come on %v and go on %v", on, off)
 	}
 	p = newWorld(3).trying().has("new", nil, 0).has("old", labelled, 1).has("old", nil, 2).lookCanary(t)
-	if on, off := names(p.Actions.Label), names(p.Actions.Unlabel); !slices.Equal(on, []string{"n0"}) || !slices.Equal(off, []string{"n1"}) {
+	if on, off := names(p.Actions.Relabel); !slices.Equal(on, []string{"n0"}) || !slices.Equal(off, []string{"n1"}) {
 		t.Errorf("during the canary labels come on %v and go on %v", on, off)
 	}
 }

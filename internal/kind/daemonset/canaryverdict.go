@@ -127,8 +127,8 @@ type finding struct {
 	message string
 }
 
-// JudgeCanary says whether a canary has failed or pauses now. It ignores pods that are being deleted, and restarts before the canary
-// began. It checks in this order, worst pod first:
+// JudgeCanary says whether a canary has failed or pauses now. It ignores restarts before the canary began. It checks in this order, worst
+// pod first:
 //
 //	failed  a pod restarted more than autoFail.maxRestarts times
 //	        pods have restarted over more than autoFail.maxRestartsDuration    RestartsTimeoutExceeded
@@ -137,8 +137,6 @@ type finding struct {
 //	        has not started for autoPause.maxSlowStartDuration                 SlowStartTimeoutExceeded
 //	        a pod restarted more than autoPause.maxRestarts times
 func JudgeCanary(c *edsv1.ExtendedDaemonSetSpecStrategyCanary, pods []CanaryPod, h CanaryHistory, now time.Time) Verdict {
-	pods = slices.DeleteFunc(slices.Clone(pods), func(p CanaryPod) bool { return p.State.Terminating })
-	slices.SortFunc(pods, func(a, b CanaryPod) int { return cmp.Compare(a.Node, b.Node) })
 	v := Verdict{FirstRestart: h.FirstRestart, LastRestart: h.LastRestart}
 	worst := &CanaryPod{}
 	for i := range pods {

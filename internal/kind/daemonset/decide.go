@@ -32,8 +32,8 @@ type Limits struct {
 type Actions struct {
 	// Clean are deleted in any case. Superseded are deleted because a new pod runs. Replace are deleted to make way for a new pod.
 	Clean, Superseded, Replace []*corev1.Pod
-	// Label and Unlabel are pods that get or lose the canary's label.
-	Label, Unlabel []*corev1.Pod
+	// Relabel are pods that get the canary's label, or lose it if they have it.
+	Relabel []*corev1.Pod
 	// Create are the nodes that get a pod.
 	Create []*NodeState
 }
@@ -56,7 +56,7 @@ func (j *Judge) Decide() {
 		case s.lacksPod() && s.Outdated == nil:
 			j.createMissing(s)
 		}
-		j.labelCanary(s)
+		j.relabel(s)
 	}
 	j.Rolling = j.rollingStrategy()
 	j.decideRollingUpdate()
@@ -115,20 +115,18 @@ func (j *Judge) decideCanaryNode(s *NodeState) {
 	}
 }
 
-// labelCanary finds pods that must get or lose the canary's label.
-func (j *Judge) labelCanary(s *NodeState) {
+// relabel finds pods that must get or lose the canary's label.
+func (j *Judge) relabel(s *NodeState) {
 	for _, p := range []*Pod{s.Current, s.Outdated} {
-		if p == nil || p.State.Terminating {
-			continue
-		}
-		is := p.Labels[edsv1.LabelReplicaSetCanary] == edsv1.True
-		switch should := s.Canary && p == s.Current; {
-		case should && !is:
-			j.Actions.Label = append(j.Actions.Label, p.Pod)
-		case !should && is:
-			j.Actions.Unlabel = append(j.Actions.Unlabel, p.Pod)
+		if p != nil && IsLabelledCanary(p.Pod) != (s.Canary && p == s.Current) {
+			j.Actions.Relabel = append(j.Actions.Relabel, p.Pod)
 		}
 	}
+}
+
+// IsLabelledCanary reports whether a pod has the canary's label.
+func IsLabelledCanary(pod *corev1.Pod) bool {
+	return pod.Labels[edsv1.LabelReplicaSetCanary] == edsv1.True
 }
 
 // isFailedCanary reports whether an outdated pod is of a revision that was a canary, and was never active.

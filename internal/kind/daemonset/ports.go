@@ -4,37 +4,31 @@ package daemonset
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 )
 
-// port is a port of the host.
-type port struct {
-	protocol corev1.Protocol
-	number   int32
-}
-
 // portsConflict reports whether the outdated pod and the new pod need the same port of the host. Then they can't run side by side.
 // It ignores hostIP.
 func (s *NodeState) portsConflict() bool {
 	taken := hostPorts(&s.Outdated.Spec)
-	return slices.ContainsFunc(hostPorts(&s.Want.Spec.Template.Spec), func(p port) bool { return slices.Contains(taken, p) })
+	return slices.ContainsFunc(hostPorts(&s.Want.Spec.Template.Spec), func(port string) bool { return slices.Contains(taken, port) })
 }
 
-// hostPorts returns the ports of the host that a pod uses. With hostNetwork these are all its container ports.
-func hostPorts(s *corev1.PodSpec) []port {
-	var all []port
+// hostPorts returns the ports of the host that a pod uses, such as TCP/80. With hostNetwork these are all its container ports.
+func hostPorts(s *corev1.PodSpec) (ports []string) {
 	for _, container := range slices.Concat(s.InitContainers, s.Containers) {
 		for _, c := range container.Ports {
-			p := port{cmp.Or(c.Protocol, corev1.ProtocolTCP), c.HostPort}
-			if p.number == 0 && s.HostNetwork {
-				p.number = c.ContainerPort
+			number := c.HostPort
+			if s.HostNetwork {
+				number = cmp.Or(number, c.ContainerPort)
 			}
-			if p.number != 0 {
-				all = append(all, p)
+			if number != 0 {
+				ports = append(ports, fmt.Sprintf("%s/%d", cmp.Or(c.Protocol, corev1.ProtocolTCP), number))
 			}
 		}
 	}
-	return all
+	return ports
 }
