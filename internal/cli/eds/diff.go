@@ -27,10 +27,8 @@ func (c *command) newDiff() *cobra.Command {
 	return c.one(&cobra.Command{
 		Use:   "diff [ExtendedDaemonSet name]",
 		Short: "Show how the canary's revision differs from the active one",
-		Long: `Show how the canary's ExtendedDaemonSetReplicaSet differs from the active one, side by side.
-
-It runs the program diff. $KUBECTL_EXTERNAL_DIFF names another program, which gets the names of two files, as in kubectl diff.
-Without a suitable program, the lines that differ are shown below each other.`,
+		Long: `Show how the canary's ExtendedDaemonSetReplicaSet differs from the active one, side by side, by the program diff.
+$KUBECTL_EXTERNAL_DIFF names another program, which gets the names of two files, as in kubectl diff.`,
 		Example: `  kubectl eds diff agent -n monitoring
   KUBECTL_EXTERNAL_DIFF="diff -u" kubectl eds diff agent`,
 	}, c.diff)

@@ -24,11 +24,8 @@ func (c *command) newGet() *cobra.Command {
 	return c.newGetOf(&cobra.Command{
 		Use:   "get [ExtendedDaemonSet name]",
 		Short: "Show ExtendedDaemonSets: their pods, their revisions and their state",
-		Long: `Show ExtendedDaemonSets: how many pods they have, how many of these are ready, up to date and available, what the
-ExtendedDaemonSet is doing (Running, Canary, Canary Paused, Canary Failed, RollingUpdate Paused, Rollout frozen) and why,
-and the names of the active and of the canary's ExtendedDaemonSetReplicaSet.
-
--o wide shows the canary's nodes, the containers, their images and the selector of nodes, too.`,
+		Long: `Show ExtendedDaemonSets: their pods, their state and its reason, and their active and canary ExtendedDaemonSetReplicaSets.
+-o wide also shows the canary's nodes, the containers, their images and the selector of nodes.`,
 		Example: `  kubectl eds get
   kubectl eds get agent -n monitoring --watch
   kubectl eds get -A -o wide`,
@@ -45,10 +42,8 @@ func (c *command) newGetERS() *cobra.Command {
 	return c.newGetOf(&cobra.Command{
 		Use:   "get-ers [ExtendedDaemonSetReplicaSet name]",
 		Short: "Show ExtendedDaemonSetReplicaSets, each of which is a revision of an ExtendedDaemonSet",
-		Long: `Show ExtendedDaemonSetReplicaSets: how many pods of the revision there are, and whether it is active, the canary's, or
-neither of these (unknown). kubectl eds history NAME shows those of one ExtendedDaemonSet in their order.
-
--o wide shows the hash of the template, the containers, their images and the selector of nodes, too.`,
+		Long: `Show ExtendedDaemonSetReplicaSets. kubectl eds history NAME shows those of one ExtendedDaemonSet, the oldest first.
+-o wide also shows the hash of the template, the containers, their images and the selector of nodes.`,
 		Example: `  kubectl eds get-ers
   kubectl eds get-ers agent-7xk2p -n monitoring -o yaml`,
 	}, columns{
@@ -101,11 +96,8 @@ func (c *command) newHistory() *cobra.Command {
 	return s.one(&cobra.Command{
 		Use:   "history [ExtendedDaemonSet name]",
 		Short: "Show the revisions of an ExtendedDaemonSet, for kubectl eds rollback",
-		Long: `Show the revisions of an ExtendedDaemonSet that are kept (spec.revisionHistoryLimit), the oldest first, with their images and
-the annotation kubernetes.io/change-cause that the ExtendedDaemonSet had when they were made. IN SPEC is true for the revision
-with the template of the spec.
-
-The number of a revision is its place in this list. It becomes smaller when an older revision is deleted. Its name stays.`,
+		Long: `Show the revisions of an ExtendedDaemonSet that are kept, the oldest first. IN SPEC is true for the revision with the template
+of the spec. The number of a revision becomes smaller when an older revision is deleted. Its name stays.`,
 		Example: `  kubectl eds history agent -n monitoring
   kubectl eds history agent -o yaml`,
 	}, false, func(ctx context.Context, src *source.Source, eds *edsv1.ExtendedDaemonSet) error {

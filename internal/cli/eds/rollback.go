@@ -21,11 +21,9 @@ func (c *command) newRollback() *cobra.Command {
 	cmd := c.one(&cobra.Command{
 		Use:   "rollback [ExtendedDaemonSet name]",
 		Short: "Go back to an earlier revision: writes its template to the spec",
-		Long: `Go back to an earlier revision: writes the template of its ExtendedDaemonSetReplicaSet to spec.template. The rollout of that
-template begins with a canary if spec.strategy.canary is set, unless it is the template of the active revision.
-
-Without --to-revision it is the active revision while a canary runs or has failed, and otherwise the revision that was active
-before. kubectl eds history lists all revisions. If the manifest is also kept elsewhere, such as in git, change it there too.`,
+		Long: `Go back to an earlier revision: writes the template of its ExtendedDaemonSetReplicaSet to spec.template. Its rollout may begin
+with a canary, like that of any other template. Without --to-revision it is the active revision while a canary runs or has
+failed, and otherwise the revision that was active before.`,
 		Example: `  kubectl eds rollback agent -n monitoring
   kubectl eds rollback agent --to-revision agent-7xk2p
   kubectl eds rollback agent --to-revision 3`,

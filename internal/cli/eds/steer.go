@@ -24,7 +24,8 @@ const off = "false"
 
 // verb changes an ExtendedDaemonSet by an annotation, or in its own way.
 type verb struct {
-	name, short, long string
+	// short is what the verb does. details is more of its help; A verb with an annotation needs no details.
+	name, short, details string
 	// annotation gets the value, and opposite, if it is not "", the other value.
 	annotation, value, opposite string
 	// done is printed afterwards. already is the error if the annotation has the value.
@@ -45,27 +46,21 @@ const (
 var verbs = []verb{
 	{
 		name: "pause-rolling-update", short: "Replace no more outdated pods; pods are still created where there is none",
-		long: `Replace no more outdated pods. Pods are still created where there is none, such as on new nodes. Sets the annotation
-extendeddaemonset.datadoghq.com/rolling-update-paused to true. While there is a canary, pause that: kubectl eds canary pause.`,
 		annotation: edsv1.AnnotationRollingUpdatePaused, value: edsv1.True, check: refuseDuringCanary(useCanaryPause),
 		done: "rolling update is now paused", already: "rolling update already paused",
 	},
 	{
 		name: "unpause-rolling-update", short: "Replace outdated pods again",
-		long:       `Replace outdated pods again. Sets the annotation extendeddaemonset.datadoghq.com/rolling-update-paused to false.`,
 		annotation: edsv1.AnnotationRollingUpdatePaused, value: off, check: refuseDuringCanary(useCanaryPause),
 		done: "rolling update is now unpaused", already: "rolling update is not paused; cannot unpause",
 	},
 	{
 		name: "freeze-rollout", short: "Replace no outdated pods and create none, not even on new nodes",
-		long: `Replace no outdated pods and create none, not even on new nodes. Sets the annotation
-extendeddaemonset.datadoghq.com/rollout-frozen to true. While there is a canary, fail or validate that first.`,
 		annotation: edsv1.AnnotationRolloutFrozen, value: edsv1.True, check: refuseDuringCanary(endCanaryFirst),
 		done: "rollout is now frozen", already: "rollout already frozen",
 	},
 	{
 		name: "unfreeze-rollout", short: "Replace outdated pods, and create pods, again",
-		long:       `Replace outdated pods, and create pods, again. Sets the annotation extendeddaemonset.datadoghq.com/rollout-frozen to false.`,
 		annotation: edsv1.AnnotationRolloutFrozen, value: off, check: refuseDuringCanary(endCanaryFirst),
 		done: "rollout is now unfrozen", already: "rollout is not frozen; cannot unfreeze",
 	},
@@ -73,44 +68,42 @@ extendeddaemonset.datadoghq.com/rollout-frozen to true. While there is a canary,
 
 var canaryVerbs = []verb{
 	{
-		name: "validate", short: "Validate the canary: all other nodes get its template now",
-		long: `Validate the canary: all other nodes get its template now, by the rolling update, even if the canary is paused or not
-ready. Sets the annotation extendeddaemonset.datadoghq.com/canary-valid to the name of the canary's
-ExtendedDaemonSetReplicaSet, so it applies to this canary only.`,
+		name: "validate", short: "Validate the canary: all other nodes get its template now, even if it is paused or not ready",
+		details: `Sets the annotation extendeddaemonset.datadoghq.com/canary-valid to the name of the canary's ExtendedDaemonSetReplicaSet.
+It applies to this canary only.`,
 		do: (*command).validate,
 	},
 	{
 		name: "pause", short: "Pause the canary: it is not promoted, and no canary pod is created",
-		long: `Pause the canary: it is not promoted, and no canary pod is created. Sets the annotations
-extendeddaemonset.datadoghq.com/canary-paused to true and canary-unpaused to false.`,
 		annotation: edsv1.AnnotationCanaryPaused, value: edsv1.True, opposite: edsv1.AnnotationCanaryUnpaused, check: checkCanary,
 		done: "deployment paused set to true", already: "canary deployment already paused",
 	},
 	{
-		name: "unpause", short: "Unpause the canary, also one that autoPause has paused",
-		long: `Unpause the canary. If spec.strategy.canary.autoPause has paused it, autoPause does not pause it again. Sets the
-annotations extendeddaemonset.datadoghq.com/canary-paused to false and canary-unpaused to true.`,
+		name: "unpause", short: "Unpause the canary; autoPause does not pause it again",
 		annotation: edsv1.AnnotationCanaryPaused, value: off, opposite: edsv1.AnnotationCanaryUnpaused, check: checkCanary,
 		done: "deployment paused set to false", already: "canary deployment is not paused; cannot unpause",
 	},
 	{
 		name: "fail", short: "Fail the canary: its nodes get the active template back",
-		long: `Fail the canary: its nodes get the active template back. The canary's template is not tried again until it changes, or until
-kubectl eds canary reset. Sets the condition Canary-Failed in the status of the canary's ExtendedDaemonSetReplicaSet.`,
+		details: `The canary's template is not tried again until it changes, or until kubectl eds canary reset. Sets the condition Canary-Failed
+in the status of the canary's ExtendedDaemonSetReplicaSet.`,
 		do: (*command).fail,
 	},
 	{
 		name: "reset", short: "Reset a failed canary: the same template is tried again",
-		long: `Reset a failed canary: the canary begins again with the same template. Sets the condition Canary-Failed to False in the
-status of the ExtendedDaemonSetReplicaSet of spec.template.`,
-		do: (*command).reset,
+		details: `Sets the condition Canary-Failed to False in the status of the ExtendedDaemonSetReplicaSet of spec.template.`,
+		do:      (*command).reset,
 	},
 }
 
 // newVerb returns the command of a verb. parents is what comes before its name on the command line, such as "canary ".
 func (c *command) newVerb(v *verb, parents string) *cobra.Command {
+	details := v.details
+	if v.annotation != "" {
+		details = "Sets the annotation " + v.annotation + " to " + v.value + "."
+	}
 	return c.one(&cobra.Command{
-		Use: v.name + " [ExtendedDaemonSet name]", Short: v.short, Long: v.long,
+		Use: v.name + " [ExtendedDaemonSet name]", Short: v.short, Long: v.short + ".\n\n" + details,
 		Example: "  kubectl eds " + parents + v.name + " agent -n monitoring",
 	}, func(ctx context.Context, src *source.Source, name string) error {
 		if v.do != nil {

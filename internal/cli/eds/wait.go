@@ -36,17 +36,11 @@ func (c *command) newWait() *cobra.Command {
 	cmd := c.one(&cobra.Command{
 		Use:   "wait [ExtendedDaemonSet name]",
 		Short: "Wait until the pods are up to date; fail if they will not be",
-		Long: `Wait until the pods of an ExtendedDaemonSet are up to date. Meanwhile each change of its state is printed.
-
-The pods are up to date when no canary runs, and more than --percent of them have the template of the spec, or fewer than --min
-do not. With --min pods or fewer, all of them must have it. A pod that a node should have, but does not have yet, is not up to
-date. With --percent 100, the pods of all nodes must also be available.
+		Long: `Wait until no canary runs, and more than --percent of the pods have the template of the spec, or fewer than --min do not.
+A pod that a node should have, but does not have yet, is not up to date. With --percent 100, all pods must also be available.
 
 It fails at once when the canary has failed, or the rollout is stalled, paused or frozen. It also fails after --timeout. It waits
-for a canary that is paused, or must be validated.
-
-It replaces check-eds upgrade, and reads the same environment variables for flags that are not set: CHECK_TIMEOUT_MINUTES,
-NODE_COMPLETION_PCT and NODE_COMPLETION_MIN.`,
+for a canary that is paused, or must be validated.`,
 		Example: `  kubectl eds wait agent -n monitoring
   kubectl eds wait agent --timeout 30m --percent 100 --min 1`,
 		PreRunE: func(cmd *cobra.Command, _ []string) error { return w.environment(cmd) },
