@@ -26,20 +26,20 @@ func (p *pass) apply(ctx context.Context) error {
 	remove := func(pod *corev1.Pod) error { return p.deletePod(ctx, pod) }
 	return errors.Join(
 		p.batch(edsv1.ConditionPodsCleanupDone, a.Clean, remove),
-		p.batch("", a.Superseded, remove),
+		turn.Each(a.Superseded, remove),
 		p.batch(edsv1.ConditionPodDeletion, a.Replace, remove),
-		p.batch("", a.Relabel, func(pod *corev1.Pod) error { return p.relabel(ctx, pod) }),
+		turn.Each(a.Relabel, func(pod *corev1.Pod) error { return p.relabel(ctx, pod) }),
 		p.createPods(ctx),
 		p.deleteIdleRevisions(ctx),
 	)
 }
 
-// batch does the same to several pods at once. The condition shows the time of the batch.
-func (p *pass) batch(condition string, pods []*corev1.Pod, do func(*corev1.Pod) error) error {
-	if condition != "" && len(pods) > 0 {
+// batch deletes several pods at once. The condition shows when.
+func (p *pass) batch(condition string, pods []*corev1.Pod, remove func(*corev1.Pod) error) error {
+	if len(pods) > 0 {
 		p.Batches[condition] = p.now
 	}
-	return turn.Each(pods, do)
+	return turn.Each(pods, remove)
 }
 
 // deletePod deletes a pod, if it is the one that was decided about.

@@ -24,8 +24,8 @@ type Limits struct {
 	AtOnce int
 	// Creation is how many pods may be in creation, and Creating how many are. Missing is on how many nodes a pod is still missing.
 	Creation, Creating, Missing int
-	// NextCreation is when Creation grows, or zero. NextBatch is when outdated pods may be replaced again.
-	NextCreation, NextBatch time.Time
+	// NextCreation is when Creation grows, or zero.
+	NextCreation time.Time
 }
 
 // Actions are what is done to pods.
@@ -243,16 +243,13 @@ func (j *Judge) SlowStart() time.Time {
 // replaceOutdated turns the engine's decision into actions. It deletes no more pods than can be created, so no node is without a pod
 // needlessly. With reconcileFrequency there is one batch per interval.
 func (j *Judge) replaceOutdated() {
-	j.Limits.NextBatch = j.nextBatch()
 	if len(j.Decision.Start) == 0 {
 		return
 	}
 	room, message := j.Room()
 	if room < len(j.Decision.Start) {
 		j.WakeAt(j.Limits.NextCreation)
-		if j.Now.Before(j.Limits.NextBatch) {
-			j.WakeAt(j.Limits.NextBatch)
-		}
+		j.HasPassed(j.nextBatch()) // It sets Wake.
 		held := make([]rollout.Wait, 0, len(j.Decision.Start)-room+len(j.Decision.Waiting))
 		for _, name := range j.Decision.Start[room:] {
 			held = append(held, rollout.Wait{Node: name, Reason: v1alpha1.ReasonSlowStart, Message: message})
@@ -271,9 +268,9 @@ func (j *Judge) replaceOutdated() {
 
 // Room is how many outdated pods may be replaced now, and why no more.
 func (j *Judge) Room() (n int, message string) {
-	if j.Now.Before(j.Limits.NextBatch) {
+	if next := j.nextBatch(); j.Now.Before(next) {
 		return 0, fmt.Sprintf("spec.strategy.reconcileFrequency is %s: the next pods are replaced at %s",
-			j.batchInterval(), j.Limits.NextBatch.UTC().Format(time.RFC3339))
+			j.batchInterval(), next.UTC().Format(time.RFC3339))
 	}
 	used := j.Limits.Creating + j.Limits.Missing
 	return max(0, j.Limits.Creation-used), fmt.Sprintf("%d pods are in creation or missing, and the slow start allows %d now", used, j.Limits.Creation)

@@ -197,10 +197,7 @@ func TrimPod(object any) (any, error) {
 		spec.Containers = append(spec.Containers, corev1.Container{Name: c.Name, Ports: c.Ports, Resources: c.Resources})
 	}
 	for _, c := range p.Spec.InitContainers {
-		// Those that go on running have ports like the others.
-		if c.RestartPolicy != nil {
-			spec.InitContainers = append(spec.InitContainers, corev1.Container{Name: c.Name, Ports: c.Ports, RestartPolicy: c.RestartPolicy})
-		}
+		spec.InitContainers = append(spec.InitContainers, corev1.Container{Name: c.Name, Ports: c.Ports})
 	}
 	s := &p.Status
 	p.Spec, p.Status = spec, corev1.PodStatus{
@@ -215,12 +212,11 @@ var keptAnnotations = []string{
 }
 
 func trimStatuses(all []corev1.ContainerStatus) []corev1.ContainerStatus {
-	var kept []corev1.ContainerStatus
-	for _, s := range all {
-		kept = append(kept, corev1.ContainerStatus{
+	for i, s := range all {
+		all[i] = corev1.ContainerStatus{
 			Name: s.Name, State: s.State, LastTerminationState: s.LastTerminationState, Ready: s.Ready, RestartCount: s.RestartCount,
 			Started: s.Started,
-		})
+		}
 	}
-	return kept
+	return all
 }

@@ -236,7 +236,7 @@ func TestTrimPod(t *testing.T) {
 	delete(want.Annotations, "large")
 	want.Spec = corev1.PodSpec{
 		Containers:     []corev1.Container{{Name: "a", Ports: []corev1.ContainerPort{{HostPort: 80}}, Resources: limits("cpu=1")}},
-		InitContainers: []corev1.Container{{Name: "s", RestartPolicy: ptr.To(corev1.ContainerRestartPolicyAlways)}},
+		InitContainers: []corev1.Container{{Name: "i"}, {Name: "s"}},
 		HostNetwork:    true, TerminationGracePeriodSeconds: ptr.To[int64](5), Affinity: required(field("metadata.name", in, "n1")),
 	}
 	want.Status.PodIP, want.Status.QOSClass = "", ""

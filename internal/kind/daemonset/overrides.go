@@ -37,20 +37,14 @@ type Overrides struct {
 func OverridesOf(
 	eds types.NamespacedName, containers []corev1.Container, n *corev1.Node, settings []SettingVerdict,
 ) (Overrides, error) {
-	var o Overrides
-	put := func(container string, r corev1.ResourceRequirements) {
-		if o.Resources == nil {
-			o.Resources = map[string]corev1.ResourceRequirements{}
-		}
-		o.Resources[container] = r
-	}
+	o := Overrides{Resources: map[string]corev1.ResourceRequirements{}}
 	applies := func(s SettingVerdict) bool { return s.Problem == "" && s.selector.Matches(labels.Set(n.Labels)) }
 	if i := slices.IndexFunc(settings, applies); i >= 0 {
 		s := settings[i].Setting
 		o.SettingName, o.SettingNamespace = s.Name, s.Namespace
 		for _, c := range s.Spec.Containers {
 			if slices.ContainsFunc(containers, func(of corev1.Container) bool { return of.Name == c.Name }) {
-				put(c.Name, c.Resources)
+				o.Resources[c.Name] = c.Resources
 			}
 		}
 	}
@@ -77,7 +71,7 @@ func OverridesOf(
 			errs = append(errs, fmt.Errorf("reading annotation %s%s of node %s, %w", prefix, c.Name, n.Name, err))
 			continue
 		}
-		put(c.Name, r)
+		o.Resources[c.Name] = r
 	}
 	o.Hash = overridesHash(o.Resources)
 	return o, errors.Join(errs...)
