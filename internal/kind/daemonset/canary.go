@@ -49,31 +49,33 @@ func (j *Judge) StartCanary() []string {
 	replicas := Count(j.Strategy.Canary.Replicas, int(j.total().Desired))
 	j.Canary = &Canary{PausedByHand: j.Annotated(edsv1.AnnotationCanaryPaused), Wanted: max(1, replicas)}
 	before := ptr.Deref(j.EDS.Status.Canary, edsv1.ExtendedDaemonSetStatusCanary{}).Nodes
-	return PickCanaries(j.Strategy.Canary, j.Canary.Wanted, before, j.candidates())
+	j.findFits()
+	return PickCanaries(j.Strategy.Canary, j.Canary.Wanted, before, j.States)
 }
 
-// candidates returns the nodes for the canary.
-func (j *Judge) candidates() []CanaryNode {
-	nodes := make([]CanaryNode, 0, len(j.States))
+// findFits finds on which nodes a pod of the target revision can run.
+func (j *Judge) findFits() {
 	for _, s := range j.States {
-		n := CanaryNode{Node: s.Node, Claimed: s.claim() >= 0}
 		place := j.target.Place(s.Node)
-		if s.Canary {
-			// A node that is not ready has a taint against new pods, and may come back. After a failed turn the claim stays, and the machine
-			// may never come back.
-			inTurn := slices.ContainsFunc(s.Claims, func(c v1alpha1.Claim) bool { return c.Failed == nil })
-			n.Fits = (place.Create || place.Keep && (s.NodeProblem != "" || s.Current != nil)) && (inTurn || !j.isAbsent(s.Node))
-		} else { // On a node under maintenance no pod would be replaced.
-			n.Fits = place.Create && s.NodeProblem == ""
+		if !s.Canary { // On a node under maintenance no pod would be replaced.
+			s.Fits = place.Create && s.NodeProblem == ""
+			continue
 		}
-		for _, p := range []*Pod{s.Current, s.Outdated} {
-			if p != nil {
-				n.Restarts += p.State.Restarts
-			}
-		}
-		nodes = append(nodes, n)
+		// A node that is not ready has a taint against new pods, and may come back. After a failed turn the claim stays, and the machine
+		// may never come back.
+		inTurn := slices.ContainsFunc(s.Claims, func(c v1alpha1.Claim) bool { return c.Failed == nil })
+		s.Fits = (place.Create || place.Keep && (s.NodeProblem != "" || s.Current != nil)) && (inTurn || !j.isAbsent(s.Node))
 	}
-	return nodes
+}
+
+// restarts returns how often the containers of the daemon's pods restarted on the node.
+func (s *NodeState) restarts() (n int32) {
+	for _, p := range []*Pod{s.Current, s.Outdated} {
+		if p != nil {
+			n += p.State.Restarts
+		}
+	}
+	return n
 }
 
 // absence is how long a node of the canary may be not ready, as in a reboot, before another node replaces it.

@@ -92,7 +92,7 @@ func TestDecideOnCanary(t *testing.T) {
 }
 
 // A node that is not ready is tainted, and a taint may linger: neither moves a canary that runs there.
-func TestCandidates(t *testing.T) {
+func TestFindFits(t *testing.T) {
 	taint := func(w *world) *world {
 		w.nodes[0].Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule}}
 		return w
@@ -132,7 +132,9 @@ func TestCandidates(t *testing.T) {
 		"nor another one that is not ready":           {elsewhere(taint(newWorld(2).trying().down(0))), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			nodes := tc.world.lookCanary(t).candidates()
+			j := tc.world.lookCanary(t)
+			j.findFits()
+			nodes := j.States
 			if nodes[0].Node.Name != "n0" || nodes[0].Fits != tc.fits {
 				t.Errorf("%s fits: %v", nodes[0].Node.Name, nodes[0].Fits)
 			}

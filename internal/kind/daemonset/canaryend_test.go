@@ -94,7 +94,7 @@ func TestCandidatesAreSelected(t *testing.T) {
 	w := newWorld(3).trying().on()
 	w.eds.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelHostname: "n1"}}
 	j := w.lookCanary(t)
-	nodes, desired := j.candidates(), j.total().Desired
+	nodes, desired := j.States, j.total().Desired
 	if desired != 1 || len(nodes) != 1 || nodes[0].Node.Name != "n1" {
 		t.Errorf("%d desired, of %+v", desired, nodes)
 	}

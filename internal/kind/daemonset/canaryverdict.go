@@ -15,19 +15,6 @@ import (
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 )
 
-// CanaryNode is a node that the ExtendedDaemonSet selects.
-type CanaryNode struct {
-	Node *corev1.Node
-	// Fits is true if a pod of the new template can run there.
-	Fits bool
-	// Claimed is true if a rollout has a claim on it.
-	Claimed bool
-	// Restarts is how often the containers of the daemon's pods restarted there.
-	Restarts int32
-
-	value string // of canary.nodeAntiAffinityKeys
-}
-
 // PickCanaries returns the nodes of a canary, sorted by name. They may be fewer than wanted.
 //
 // A node of the canary stays, unless it is gone, being deleted, cordoned, unfit, or not selected by canary.nodeSelector any more. A node
@@ -37,49 +24,46 @@ type CanaryNode struct {
 // A new node must also be ready and unclaimed. Nodes with the fewest restarts come first, and then nodes by name. With
 // canary.nodeAntiAffinityKeys, at most wanted/values nodes, rounded up, have the same values of these labels. If that leaves too
 // few nodes, the limit is raised by one until there are enough.
-func PickCanaries(c *edsv1.ExtendedDaemonSetSpecStrategyCanary, want int, current []string, nodes []CanaryNode) []string {
+func PickCanaries(c *edsv1.ExtendedDaemonSetSpecStrategyCanary, want int, current []string, states []*NodeState) []string {
 	selector, err := metav1.LabelSelectorAsSelector(c.NodeSelector)
 	if err != nil {
 		selector = labels.Nothing()
 	}
-	nodes = slices.SortedFunc(slices.Values(nodes), func(a, b CanaryNode) int { return cmp.Compare(a.Node.Name, b.Node.Name) })
-	var before, busy, others []*CanaryNode
-	values := map[string]bool{}
-	for i := range nodes {
-		n := &nodes[i]
-		has := slices.Contains(current, n.Node.Name)
-		cordoned := n.Node.Spec.Unschedulable && (!has || !n.Claimed)
-		if n.Node.DeletionTimestamp != nil || cordoned || !n.Fits || !selector.Matches(labels.Set(n.Node.Labels)) {
+	var before, busy, others []*NodeState
+	values, valueOf := map[string]bool{}, map[*NodeState]string{} // of canary.nodeAntiAffinityKeys
+	for _, s := range states {
+		has, claimed := slices.Contains(current, s.Node.Name), s.claim() >= 0
+		cordoned := s.Node.Spec.Unschedulable && (!has || !claimed)
+		if s.Node.DeletionTimestamp != nil || cordoned || !s.Fits || !selector.Matches(labels.Set(s.Node.Labels)) {
 			continue
 		}
-		n.value = ""
-		for _, key := range c.NodeAntiAffinityKeys {
-			n.value += n.Node.Labels[key] + "\x00"
-		}
-		switch isBusy := n.Claimed || nodeCondition(n.Node, corev1.NodeReady).Status != corev1.ConditionTrue; {
+		switch isBusy := claimed || nodeCondition(s.Node, corev1.NodeReady).Status != corev1.ConditionTrue; {
 		case has && isBusy:
-			busy = append(busy, n)
+			busy = append(busy, s)
 		case has:
-			before = append(before, n)
+			before = append(before, s)
 		case !isBusy:
-			others = append(others, n)
+			others = append(others, s)
 		default:
 			continue
 		}
-		values[n.value] = true
+		for _, key := range c.NodeAntiAffinityKeys {
+			valueOf[s] += s.Node.Labels[key] + "\x00"
+		}
+		values[valueOf[s]] = true
 	}
-	slices.SortStableFunc(others, func(a, b *CanaryNode) int { return cmp.Compare(a.Restarts, b.Restarts) })
+	slices.SortStableFunc(others, func(a, b *NodeState) int { return cmp.Compare(a.restarts(), b.restarts()) })
 	var names []string
 	used := map[string]int{}
-	for _, from := range [][]*CanaryNode{append(before, busy...), others} {
+	for _, from := range [][]*NodeState{append(before, busy...), others} {
 		most := (max(want, 0) + len(values) - 1) / max(len(values), 1)
 		for ; len(names) < want && len(from) > 0; most++ {
-			from = slices.DeleteFunc(from, func(n *CanaryNode) bool {
-				if len(names) >= want || used[n.value] >= most {
+			from = slices.DeleteFunc(from, func(s *NodeState) bool {
+				if len(names) >= want || used[valueOf[s]] >= most {
 					return false
 				}
-				names = append(names, n.Node.Name)
-				used[n.value]++
+				names = append(names, s.Node.Name)
+				used[valueOf[s]]++
 				return true
 			})
 		}

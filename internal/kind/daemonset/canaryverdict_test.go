@@ -17,13 +17,14 @@ import (
 	"k8s.io/utils/ptr"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+	"moult.dev/moult/api/v1alpha1"
 )
 
 type canary = edsv1.ExtendedDaemonSetSpecStrategyCanary
 
 // canaryNode is a ready node on which the daemon fits, in this zone.
-func canaryNode(name, zone string, change ...func(*CanaryNode)) CanaryNode {
-	n := CanaryNode{Fits: true, Node: &corev1.Node{
+func canaryNode(name, zone string, change ...func(*NodeState)) NodeState {
+	n := NodeState{Fits: true, Node: &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"zone": zone}},
 		Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
 	}}
@@ -33,28 +34,38 @@ func canaryNode(name, zone string, change ...func(*CanaryNode)) CanaryNode {
 	return n
 }
 
-func unfit(n *CanaryNode)    { n.Fits = false }
-func claimed(n *CanaryNode)  { n.Claimed = true }
-func cordoned(n *CanaryNode) { n.Node.Spec.Unschedulable = true }
-func down(n *CanaryNode) {
+func unfit(n *NodeState)    { n.Fits = false }
+func claimed(n *NodeState)  { n.Claims = make([]v1alpha1.Claim, 1) }
+func cordoned(n *NodeState) { n.Node.Spec.Unschedulable = true }
+func down(n *NodeState) {
 	n.Node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}}
 }
-func unheard(n *CanaryNode) { n.Node.Status.Conditions = nil }
-func deleted(n *CanaryNode) { n.Node.DeletionTimestamp = ptr.To(ago(0)) }
+func unheard(n *NodeState) { n.Node.Status.Conditions = nil }
+func deleted(n *NodeState) { n.Node.DeletionTimestamp = ptr.To(ago(0)) }
 
-func restarted(times int32) func(*CanaryNode) {
-	return func(n *CanaryNode) { n.Restarts = times }
+func restarted(times int32) func(*NodeState) {
+	return func(n *NodeState) { n.Current = &Pod{State: PodState{Restarts: times}} }
+}
+
+// pick picks canaries of nodes in any order.
+func pick(c *canary, want int, current []string, nodes []NodeState) []string {
+	var states []*NodeState
+	for i := range nodes {
+		states = append(states, &nodes[i])
+	}
+	slices.SortFunc(states, func(a, b *NodeState) int { return strings.Compare(a.Node.Name, b.Node.Name) })
+	return PickCanaries(c, want, current, states)
 }
 
 func TestPickCanaries(t *testing.T) {
-	plain := func(names string, change ...func(*CanaryNode)) (nodes []CanaryNode) {
+	plain := func(names string, change ...func(*NodeState)) (nodes []NodeState) {
 		for name := range strings.FieldsSeq(names) {
 			nodes = append(nodes, canaryNode(name, "", change...))
 		}
 		return nodes
 	}
 	// zoned are nodes such as a1 and b2, of the zones a and b.
-	zoned := func(names string) (nodes []CanaryNode) {
+	zoned := func(names string) (nodes []NodeState) {
 		for name := range strings.FieldsSeq(names) {
 			nodes = append(nodes, canaryNode(name, name[:1]))
 		}
@@ -68,7 +79,7 @@ func TestPickCanaries(t *testing.T) {
 		canary  *canary
 		want    int
 		current string
-		nodes   []CanaryNode
+		nodes   []NodeState
 		picked  string
 	}{
 		"none wanted":                {nil, 0, "n1", plain("n1 n2"), ""},
@@ -124,11 +135,11 @@ func TestPickCanaries(t *testing.T) {
 			spread, 4, "", append(zoned("a1 a2 a3 b1 b2"), canaryNode("c1", "c", restarted(1))), "a1 a2 b1 b2",
 		},
 		"spread, without the label": {
-			spread, 2, "", append(zoned("a1 a2"), canaryNode("x1", "", func(n *CanaryNode) { n.Node.Labels = nil }), canaryNode("x2", "")), "a1 x1",
+			spread, 2, "", append(zoned("a1 a2"), canaryNode("x1", "", func(n *NodeState) { n.Node.Labels = nil }), canaryNode("x2", "")), "a1 x1",
 		},
 		"spread over two labels": {
 			&canary{NodeAntiAffinityKeys: []string{"zone", "rack"}}, 2, "",
-			append(zoned("a1 a2"), canaryNode("a3", "a", func(n *CanaryNode) { n.Node.Labels["rack"] = "1" })), "a1 a3",
+			append(zoned("a1 a2"), canaryNode("a3", "a", func(n *NodeState) { n.Node.Labels["rack"] = "1" })), "a1 a3",
 		},
 		"spread, and those that it has count":     {spread, 2, "a2", zoned("a1 a2 b1"), "a2 b1"},
 		"those that it has stay, spread or not":   {spread, 2, "a1 a2", zoned("a1 a2 b1 b2"), "a1 a2"},
@@ -139,7 +150,7 @@ func TestPickCanaries(t *testing.T) {
 	} {
 		c := gocmp.Or(tc.canary, &canary{}).DeepCopy()
 		defaultCanary(c, "")
-		got := PickCanaries(c, tc.want, strings.Fields(tc.current), tc.nodes)
+		got := pick(c, tc.want, strings.Fields(tc.current), tc.nodes)
 		want := strings.Fields(tc.picked)
 		slices.Sort(want)
 		if !slices.Equal(got, want) {
@@ -151,12 +162,12 @@ func TestPickCanaries(t *testing.T) {
 // TestPickCanariesHolds lets things happen to random fleets, and picks canaries after each.
 func TestPickCanariesHolds(t *testing.T) {
 	r := rand.New(rand.NewPCG(seedOf(t), 0))
-	happens := []func(*CanaryNode){
+	happens := []func(*NodeState){
 		unfit, claimed, cordoned, down, unheard, deleted,
-		func(n *CanaryNode) { n.Restarts += r.Int32N(3) },
-		func(n *CanaryNode) { *n = canaryNode(n.Node.Name, string('a'+rune(r.IntN(3)))) },
-		func(n *CanaryNode) { *n = canaryNode(n.Node.Name, string('a'+rune(r.IntN(3)))) },
-		func(n *CanaryNode) { *n = canaryNode(n.Node.Name, string('a'+rune(r.IntN(3)))) },
+		func(n *NodeState) { restarted(n.restarts() + r.Int32N(3))(n) },
+		func(n *NodeState) { *n = canaryNode(n.Node.Name, string('a'+rune(r.IntN(3)))) },
+		func(n *NodeState) { *n = canaryNode(n.Node.Name, string('a'+rune(r.IntN(3)))) },
+		func(n *NodeState) { *n = canaryNode(n.Node.Name, string('a'+rune(r.IntN(3)))) },
 	}
 	for range 300 {
 		c := &canary{NodeSelector: &metav1.LabelSelector{}}
@@ -168,7 +179,7 @@ func TestPickCanariesHolds(t *testing.T) {
 				{Key: "zone", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"c"}},
 			}}
 		}
-		nodes := make([]CanaryNode, r.IntN(20))
+		nodes := make([]NodeState, r.IntN(20))
 		for i := range nodes {
 			nodes[i] = canaryNode(fmt.Sprintf("n%02d", i), string('a'+rune(r.IntN(4))), restarted(r.Int32N(4)))
 		}
@@ -180,16 +191,16 @@ func TestPickCanariesHolds(t *testing.T) {
 			if r.IntN(4) == 0 {
 				want = r.IntN(8)
 			}
-			picked := PickCanaries(c, want, current, nodes)
+			picked := pick(c, want, current, nodes)
 			if wrong := wrongPick(c, want, current, nodes, picked); wrong != "" {
 				t.Fatalf("%s: %d wanted, %v before, %v now, of\n%s", wrong, want, current, picked, tell(nodes))
 			}
 			r.Shuffle(len(nodes), func(i, j int) { nodes[i], nodes[j] = nodes[j], nodes[i] })
 			r.Shuffle(len(current), func(i, j int) { current[i], current[j] = current[j], current[i] })
-			if again := PickCanaries(c, want, current, nodes); !slices.Equal(again, picked) {
+			if again := pick(c, want, current, nodes); !slices.Equal(again, picked) {
 				t.Fatalf("in another order of %d wanted, %v before, there come %v and not %v, of\n%s", want, current, again, picked, tell(nodes))
 			}
-			if again := PickCanaries(c, want, picked, nodes); !slices.Equal(again, picked) {
+			if again := pick(c, want, picked, nodes); !slices.Equal(again, picked) {
 				t.Fatalf("of %d wanted it moves from %v to %v, of\n%s", want, picked, again, tell(nodes))
 			}
 			current = picked
@@ -198,8 +209,8 @@ func TestPickCanariesHolds(t *testing.T) {
 }
 
 // wrongPick says what is wrong with what was picked.
-func wrongPick(c *canary, want int, current []string, nodes []CanaryNode, picked []string) string {
-	may := map[string]CanaryNode{}
+func wrongPick(c *canary, want int, current []string, nodes []NodeState, picked []string) string {
+	may := map[string]*NodeState{}
 	zones, count := map[string]bool{}, map[string]int{}
 	zone := func(name string) string {
 		if c.NodeAntiAffinityKeys == nil {
@@ -210,11 +221,12 @@ func wrongPick(c *canary, want int, current []string, nodes []CanaryNode, picked
 	is := func(name string) bool { return slices.Contains(picked, name) }
 	has := func(name string) bool { return slices.Contains(current, name) }
 	held := 0
-	for _, n := range nodes {
+	for i := range nodes {
+		n := &nodes[i]
 		name := n.Node.Name
-		busy := n.Claimed || len(n.Node.Status.Conditions) == 0 || n.Node.Status.Conditions[0].Status != corev1.ConditionTrue
+		busy := (n.claim() >= 0) || len(n.Node.Status.Conditions) == 0 || n.Node.Status.Conditions[0].Status != corev1.ConditionTrue
 		unselected := c.NodeSelector.MatchExpressions != nil && n.Node.Labels["zone"] == "c"
-		if !n.Fits || n.Node.Spec.Unschedulable && (!n.Claimed || !has(name)) || n.Node.DeletionTimestamp != nil || unselected || busy && !has(name) {
+		if !n.Fits || n.Node.Spec.Unschedulable && (!(n.claim() >= 0) || !has(name)) || n.Node.DeletionTimestamp != nil || unselected || busy && !has(name) {
 			continue
 		}
 		may[name] = n
@@ -253,7 +265,7 @@ func wrongPick(c *canary, want int, current []string, nodes []CanaryNode, picked
 			if has(other) != has(name) {
 				continue
 			}
-			better := n.Restarts < may[other].Restarts || n.Restarts == may[other].Restarts && name < other
+			better := n.restarts() < may[other].restarts() || n.restarts() == may[other].restarts() && name < other
 			if zone(name) == zone(other) && better && !has(name) {
 				return name + " is better than " + other
 			}
@@ -265,11 +277,12 @@ func wrongPick(c *canary, want int, current []string, nodes []CanaryNode, picked
 	return ""
 }
 
-func tell(nodes []CanaryNode) string {
+func tell(nodes []NodeState) string {
 	var b strings.Builder
-	for _, n := range nodes {
+	for i := range nodes {
+		n := &nodes[i]
 		fmt.Fprintf(&b, "%s in %s: fits %t, claimed %t, cordoned %t, deleted %t, %d restarts, %v\n", n.Node.Name, n.Node.Labels["zone"],
-			n.Fits, n.Claimed, n.Node.Spec.Unschedulable, n.Node.DeletionTimestamp != nil, n.Restarts, n.Node.Status.Conditions)
+			n.Fits, (n.claim() >= 0), n.Node.Spec.Unschedulable, n.Node.DeletionTimestamp != nil, n.restarts(), n.Node.Status.Conditions)
 	}
 	return b.String()
 }

@@ -25,8 +25,8 @@ type NodeState struct {
 	Want      *ReplicaSet
 	Placement Placement
 	Overrides Overrides
-	// Canary is true for a node of the canary.
-	Canary bool
+	// Canary is true for a node of the canary. Fits is true if the canary's pod can run there; StartCanary sets it.
+	Canary, Fits bool
 	// Current is the pod of the wanted revision, Outdated a pod of another. Each may be nil.
 	Current, Outdated *Pod
 	// Kept is true while the outdated pod belongs to a DaemonSet that would create it again.
