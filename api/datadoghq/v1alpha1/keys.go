@@ -38,8 +38,8 @@ const (
 	AnnotationTemplateHash = prefix + "templatehash"
 	// AnnotationNodeHash is on pods: the hash of what their node's annotations override.
 	AnnotationNodeHash = prefix + "nodehash"
-	// AnnotationOverrides is on pods: the hash of the resources of their template. It is Moult's own. Pods without it are
-	// from ExtendedDaemonSet, and are compared by its rules.
+	// AnnotationOverrides is on pods: the hash of the resources that override those of the template, or "none". It is Moult's own. Pods
+	// without it are from ExtendedDaemonSet, and are compared by its rules.
 	AnnotationOverrides = "moult.dev/overrides-hash"
 	// AnnotationDaemonsetPod is "true" on pods, and a label of PodTemplates, for the cluster autoscaler.
 	AnnotationDaemonsetPod = "cluster-autoscaler.kubernetes.io/daemonset-pod"

@@ -97,7 +97,7 @@ func (j *Judge) JudgeCanaryPods() {
 	if c := edsv1.TrueCondition(conditions, edsv1.ConditionPodRestarting); c != nil && !c.LastUpdateTime.Time.Before(h.Began) {
 		h.FirstRestart, h.LastRestart = c.LastTransitionTime.Time, c.LastUpdateTime.Time
 	}
-	var pods []CanaryPod
+	var nodes []*NodeState
 	for _, s := range j.States {
 		if !s.Canary {
 			continue
@@ -107,10 +107,10 @@ func (j *Judge) JudgeCanaryPods() {
 			h.NodesReady = j.Now
 		}
 		if s.Current != nil && !s.causesRestarts(s.Current) {
-			pods = append(pods, CanaryPod{Name: s.Current.Name, Node: s.Node.Name, State: s.Current.State})
+			nodes = append(nodes, s)
 		}
 	}
-	j.Canary.Verdict = JudgeCanary(j.Strategy.Canary, pods, h, j.Now)
+	j.Canary.Verdict = JudgeCanary(j.Strategy.Canary, nodes, h, j.Now)
 	j.WakeAt(j.Canary.Verdict.Wake)
 }
 

@@ -72,12 +72,6 @@ func PickCanaries(c *edsv1.ExtendedDaemonSetSpecStrategyCanary, want int, curren
 	return names
 }
 
-// CanaryPod is a pod of the canary's revision on one of its nodes.
-type CanaryPod struct {
-	Name, Node string
-	State      PodState
-}
-
 // CanaryHistory is what earlier passes recorded about a canary.
 type CanaryHistory struct {
 	// Began is when it began, and NodesReady since when all its nodes are ready.
@@ -111,7 +105,7 @@ type finding struct {
 	message string
 }
 
-// JudgeCanary says whether a canary has failed or pauses now. It ignores restarts before the canary began. It checks in this order, worst
+// JudgeCanary says whether a canary has failed or pauses now, by the current pods on its nodes. It ignores restarts before the canary began. It checks in this order, worst
 // pod first:
 //
 //	failed  a pod restarted more than autoFail.maxRestarts times
@@ -120,16 +114,17 @@ type finding struct {
 //	paused  a pod can't start (for autoPause.maxSlowStartDuration, if set), or
 //	        has not started for autoPause.maxSlowStartDuration                 SlowStartTimeoutExceeded
 //	        a pod restarted more than autoPause.maxRestarts times
-func JudgeCanary(c *edsv1.ExtendedDaemonSetSpecStrategyCanary, pods []CanaryPod, h CanaryHistory, now time.Time) Verdict {
+func JudgeCanary(c *edsv1.ExtendedDaemonSetSpecStrategyCanary, nodes []*NodeState, h CanaryHistory, now time.Time) Verdict {
 	v := Verdict{FirstRestart: h.FirstRestart, LastRestart: h.LastRestart}
-	worst := &CanaryPod{}
-	for i := range pods {
-		at := pods[i].State.LastRestart
-		if !at.IsZero() && at.Before(h.Began) || pods[i].State.Restarts == 0 {
+	worst, worstNode := &PodState{}, ""
+	for _, n := range nodes {
+		state := &n.Current.State
+		at := state.LastRestart
+		if !at.IsZero() && at.Before(h.Began) || state.Restarts == 0 {
 			continue // The pod was there already, or has not restarted.
 		}
-		if pods[i].State.Restarts > worst.State.Restarts {
-			worst = &pods[i]
+		if state.Restarts > worst.Restarts {
+			worst, worstNode = state, n.Node.Name
 		}
 		if v.FirstRestart.IsZero() || !at.IsZero() && at.Before(v.FirstRestart) {
 			v.FirstRestart = at
@@ -137,14 +132,13 @@ func JudgeCanary(c *edsv1.ExtendedDaemonSetSpecStrategyCanary, pods []CanaryPod,
 		v.LastRestart = latest(v.LastRestart, at)
 	}
 	restarts := func(limit int32) finding {
-		if worst.State.Restarts <= limit {
+		if worst.Restarts <= limit {
 			return finding{}
 		}
-		message := fmt.Sprintf("pod on node %s: %s, and %d are allowed", worst.Node, worst.State.restartMessage(), limit)
-		return finding{worst.State.RestartReason, message}
+		return finding{worst.RestartReason, fmt.Sprintf("pod on node %s: %s, and %d are allowed", worstNode, worst.restartMessage(), limit)}
 	}
 	var pause, fail finding
-	startProblem := v.findStartProblem(c.AutoPause, pods, now)
+	startProblem := v.findStartProblem(c.AutoPause, nodes, now)
 	if *c.AutoPause.Enabled {
 		pause = cmp.Or(startProblem, restarts(*c.AutoPause.MaxRestarts))
 	}
@@ -169,12 +163,12 @@ func JudgeCanary(c *edsv1.ExtendedDaemonSetSpecStrategyCanary, pods []CanaryPod,
 }
 
 // findStartProblem returns why a pod that does not start pauses the canary. It also sets CannotStart.
-func (v *Verdict) findStartProblem(a *edsv1.ExtendedDaemonSetSpecStrategyCanaryAutoPause, pods []CanaryPod, now time.Time) (pause finding) {
-	for i := range pods {
-		p := &pods[i]
-		limited := *a.Enabled && a.MaxSlowStartDuration != nil && !p.State.Creating.IsZero()
-		late := limited && hasPassed(&v.Wake, p.State.Creating.Add(a.MaxSlowStartDuration.Duration), now)
-		reason, detail := p.State.CannotStart, p.State.Message
+func (v *Verdict) findStartProblem(a *edsv1.ExtendedDaemonSetSpecStrategyCanaryAutoPause, nodes []*NodeState, now time.Time) (pause finding) {
+	for _, n := range nodes {
+		state := &n.Current.State
+		limited := *a.Enabled && a.MaxSlowStartDuration != nil && !state.Creating.IsZero()
+		late := limited && hasPassed(&v.Wake, state.Creating.Add(a.MaxSlowStartDuration.Duration), now)
+		reason, detail := state.CannotStart, state.Message
 		if reason == "" && late {
 			reason = edsv1.StatusReasonSlowStartTimeoutExceeded
 			detail = withDetail("it has not started within "+a.MaxSlowStartDuration.Duration.String(), detail)
@@ -182,7 +176,7 @@ func (v *Verdict) findStartProblem(a *edsv1.ExtendedDaemonSetSpecStrategyCanaryA
 		if reason == "" {
 			continue
 		}
-		this := finding{reason, cannotStartMessage(p.Name, reason, "on node "+p.Node+": "+detail)}
+		this := finding{reason, cannotStartMessage(n.Current.Name, reason, "on node "+n.Node.Name+": "+detail)}
 		if v.CannotStart == "" {
 			v.CannotStart, v.CannotStartMessage = this.reason, this.message
 		}

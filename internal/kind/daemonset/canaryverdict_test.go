@@ -287,16 +287,17 @@ func tell(nodes []NodeState) string {
 	return b.String()
 }
 
-// canaryPod is a pod on the node of this name.
-func canaryPod(node string, l PodState) CanaryPod {
-	return CanaryPod{Name: "foo-" + node, Node: node, State: l}
+// canaryPod is a node of this name with a pod.
+func canaryPod(node string, state PodState) *NodeState {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "foo-" + node}}
+	return &NodeState{Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, Current: &Pod{Pod: pod, State: state}}
 }
 
 // judged is the verdict about a canary with defaults.
-func judged(c *canary, pods []CanaryPod, h CanaryHistory, now time.Time) Verdict {
+func judged(c *canary, pods []*NodeState, h CanaryHistory, now time.Time) Verdict {
 	c = c.DeepCopy()
 	defaultCanary(c, "")
-	slices.SortFunc(pods, func(a, b CanaryPod) int { return strings.Compare(a.Node, b.Node) })
+	slices.SortFunc(pods, func(a, b *NodeState) int { return strings.Compare(a.Node.Name, b.Node.Name) })
 	return JudgeCanary(c, pods, h, now)
 }
 
@@ -348,47 +349,47 @@ func TestJudge(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		canary  *canary
-		pods    []CanaryPod
+		pods    []*NodeState
 		history CanaryHistory
 		want    Verdict
 	}{
 		"no pods":                {defaults, nil, began, Verdict{}},
-		"all is well":            {defaults, []CanaryPod{canaryPod("n1", well), canaryPod("n2", well)}, began, Verdict{}},
-		"nothing is known of it": {&canary{}, []CanaryPod{{}}, CanaryHistory{}, Verdict{}},
+		"all is well":            {defaults, []*NodeState{canaryPod("n1", well), canaryPod("n2", well)}, began, Verdict{}},
+		"nothing is known of it": {&canary{}, []*NodeState{canaryPod("n1", PodState{})}, CanaryHistory{}, Verdict{}},
 
-		"restarts that are allowed": {defaults, []CanaryPod{canaryPod("n1", hasRestarted(2, minute))}, began, once(minute, Verdict{})},
-		"more than that": {defaults, []CanaryPod{canaryPod("n1", hasRestarted(3, minute))}, began, once(minute, Verdict{
+		"restarts that are allowed": {defaults, []*NodeState{canaryPod("n1", hasRestarted(2, minute))}, began, once(minute, Verdict{})},
+		"more than that": {defaults, []*NodeState{canaryPod("n1", hasRestarted(3, minute))}, began, once(minute, Verdict{
 			Paused: true, Reason: "OOMKilled", Message: "pod on node n1: container app has restarted 3 times, the last time with OOMKilled, and 2 are allowed",
 		})},
-		"more than that, but for a person": {defaults, []CanaryPod{canaryPod("n1", hasRestarted(3, minute))}, unpaused, once(minute, Verdict{})},
-		"nearly too many":                  {defaults, []CanaryPod{canaryPod("n1", hasRestarted(5, minute))}, unpaused, once(minute, Verdict{})},
-		"too many": {defaults, []CanaryPod{canaryPod("n1", hasRestarted(6, minute))}, began, once(minute, Verdict{
+		"more than that, but for a person": {defaults, []*NodeState{canaryPod("n1", hasRestarted(3, minute))}, unpaused, once(minute, Verdict{})},
+		"nearly too many":                  {defaults, []*NodeState{canaryPod("n1", hasRestarted(5, minute))}, unpaused, once(minute, Verdict{})},
+		"too many": {defaults, []*NodeState{canaryPod("n1", hasRestarted(6, minute))}, began, once(minute, Verdict{
 			Failed: true, Reason: "OOMKilled", Message: "pod on node n1: container app has restarted 6 times, the last time with OOMKilled, and 5 are allowed",
 		})},
-		"too many, which no one can pardon": {defaults, []CanaryPod{canaryPod("n1", hasRestarted(6, minute))}, unpaused, once(minute, Verdict{
+		"too many, which no one can pardon": {defaults, []*NodeState{canaryPod("n1", hasRestarted(6, minute))}, unpaused, once(minute, Verdict{
 			Failed: true, Reason: "OOMKilled", Message: "pod on node n1: container app has restarted 6 times, the last time with OOMKilled, and 5 are allowed",
 		})},
-		"too many, by default": {&canary{}, []CanaryPod{canaryPod("n1", hasRestarted(6, minute))}, began, once(minute, Verdict{
+		"too many, by default": {&canary{}, []*NodeState{canaryPod("n1", hasRestarted(6, minute))}, began, once(minute, Verdict{
 			Failed: true, Reason: "OOMKilled", Message: "pod on node n1: container app has restarted 6 times, the last time with OOMKilled, and 5 are allowed",
 		})},
-		"more than that, by default": {&canary{}, []CanaryPod{canaryPod("n1", hasRestarted(3, minute))}, began, once(minute, Verdict{
+		"more than that, by default": {&canary{}, []*NodeState{canaryPod("n1", hasRestarted(3, minute))}, began, once(minute, Verdict{
 			Paused: true, Reason: "OOMKilled", Message: "pod on node n1: container app has restarted 3 times, the last time with OOMKilled, and 2 are allowed",
 		})},
-		"none is allowed": {none, []CanaryPod{canaryPod("n1", hasRestarted(1, minute))}, began, once(minute, Verdict{
+		"none is allowed": {none, []*NodeState{canaryPod("n1", hasRestarted(1, minute))}, began, once(minute, Verdict{
 			Failed: true, Reason: "OOMKilled", Message: "pod on node n1: container app has restarted 1 time, the last time with OOMKilled, and 0 are allowed",
 		})},
-		"no one cares": {off, []CanaryPod{canaryPod("n1", hasRestarted(99, minute)), canaryPod("n2", creating(time.Hour))}, began, once(minute, Verdict{})},
-		"the worst pod is told of": {defaults, []CanaryPod{
+		"no one cares": {off, []*NodeState{canaryPod("n1", hasRestarted(99, minute)), canaryPod("n2", creating(time.Hour))}, began, once(minute, Verdict{})},
+		"the worst pod is told of": {defaults, []*NodeState{
 			canaryPod("n3", hasRestarted(7, minute)), canaryPod("n2", hasRestarted(7, minute)), canaryPod("n1", hasRestarted(6, minute)),
 		}, began, once(minute, Verdict{
 			Failed: true, Reason: "OOMKilled", Message: "pod on node n2: container app has restarted 7 times, the last time with OOMKilled, and 5 are allowed",
 		})},
-		"no one knows why or when": {defaults, []CanaryPod{canaryPod("n1", PodState{Restarts: 6, RestartContainer: "app", RestartReason: edsv1.StatusReasonUnknown})}, began, Verdict{
+		"no one knows why or when": {defaults, []*NodeState{canaryPod("n1", PodState{Restarts: 6, RestartContainer: "app", RestartReason: edsv1.StatusReasonUnknown})}, began, Verdict{
 			Failed: true, Reason: "Unknown", Message: "pod on node n1: container app has restarted 6 times, the last time with Unknown, and 5 are allowed",
 		}},
-		"before it began": {defaults, []CanaryPod{canaryPod("n1", hasRestarted(9, 21*minute))}, began, Verdict{}},
+		"before it began": {defaults, []*NodeState{canaryPod("n1", hasRestarted(9, 21*minute))}, began, Verdict{}},
 
-		"it goes on restarting": {restarting, []CanaryPod{canaryPod("n1", hasRestarted(2, minute))}, CanaryHistory{
+		"it goes on restarting": {restarting, []*NodeState{canaryPod("n1", hasRestarted(2, minute))}, CanaryHistory{
 			Began: at(20 * minute), FirstRestart: at(12 * minute), LastRestart: at(10 * minute),
 		}, Verdict{
 			Failed: true, Reason: "RestartsTimeoutExceeded", Message: "pods have gone on restarting for more than 10m0s",
@@ -398,64 +399,64 @@ func TestJudge(t *testing.T) {
 			Failed: true, Reason: "RestartsTimeoutExceeded", Message: "pods have gone on restarting for more than 10m0s",
 			FirstRestart: at(50 * minute), LastRestart: at(39 * minute),
 		}},
-		"it restarted just so long": {restarting, []CanaryPod{canaryPod("n1", hasRestarted(2, minute))}, CanaryHistory{FirstRestart: at(11 * minute), LastRestart: at(5 * minute)}, Verdict{
+		"it restarted just so long": {restarting, []*NodeState{canaryPod("n1", hasRestarted(2, minute))}, CanaryHistory{FirstRestart: at(11 * minute), LastRestart: at(5 * minute)}, Verdict{
 			FirstRestart: at(11 * minute), LastRestart: at(minute),
 		}},
-		"two restarted": {restarting, []CanaryPod{canaryPod("n1", hasRestarted(1, 12*minute)), canaryPod("n2", hasRestarted(1, minute))}, began, Verdict{
+		"two restarted": {restarting, []*NodeState{canaryPod("n1", hasRestarted(1, 12*minute)), canaryPod("n2", hasRestarted(1, minute))}, began, Verdict{
 			Failed: true, Reason: "RestartsTimeoutExceeded", Message: "pods have gone on restarting for more than 10m0s",
 			FirstRestart: at(12 * minute), LastRestart: at(minute),
 		}},
-		"an older one is told":  {restarting, []CanaryPod{canaryPod("n1", hasRestarted(1, 9*minute))}, CanaryHistory{FirstRestart: at(minute), LastRestart: at(minute)}, Verdict{FirstRestart: at(9 * minute), LastRestart: at(minute)}},
-		"a restart of long ago": {restarting, []CanaryPod{canaryPod("n1", hasRestarted(1, time.Hour)), canaryPod("n2", hasRestarted(1, minute))}, began, once(minute, Verdict{})},
+		"an older one is told":  {restarting, []*NodeState{canaryPod("n1", hasRestarted(1, 9*minute))}, CanaryHistory{FirstRestart: at(minute), LastRestart: at(minute)}, Verdict{FirstRestart: at(9 * minute), LastRestart: at(minute)}},
+		"a restart of long ago": {restarting, []*NodeState{canaryPod("n1", hasRestarted(1, time.Hour)), canaryPod("n2", hasRestarted(1, minute))}, began, once(minute, Verdict{})},
 
 		"it has time":                    {timeout, nil, CanaryHistory{Began: at(20 * minute)}, Verdict{Wake: at(-10 * minute)}},
 		"it has no more time":            {timeout, nil, CanaryHistory{Began: at(30 * minute)}, Verdict{Failed: true, Reason: "TimeoutExceeded", Message: "the canary has taken more than 30m0s"}},
 		"it has no more time, by hand":   {manual, nil, CanaryHistory{Began: at(31 * minute)}, Verdict{Failed: true, Reason: "TimeoutExceeded", Message: "the canary has taken more than 30m0s"}},
-		"it has no more time, all well":  {timeout, []CanaryPod{canaryPod("n1", well)}, CanaryHistory{Began: at(31 * minute), Unpaused: true}, Verdict{Failed: true, Reason: "TimeoutExceeded", Message: "the canary has taken more than 30m0s"}},
-		"no one cares how long it takes": {offAndTimed, []CanaryPod{canaryPod("n1", creating(minute))}, CanaryHistory{Began: at(time.Hour), FirstRestart: at(time.Hour), LastRestart: at(minute)}, Verdict{FirstRestart: at(time.Hour), LastRestart: at(minute)}},
-		"restarts are worse": {timeout, []CanaryPod{canaryPod("n1", hasRestarted(6, minute))}, CanaryHistory{Began: at(31 * minute)}, once(minute, Verdict{
+		"it has no more time, all well":  {timeout, []*NodeState{canaryPod("n1", well)}, CanaryHistory{Began: at(31 * minute), Unpaused: true}, Verdict{Failed: true, Reason: "TimeoutExceeded", Message: "the canary has taken more than 30m0s"}},
+		"no one cares how long it takes": {offAndTimed, []*NodeState{canaryPod("n1", creating(minute))}, CanaryHistory{Began: at(time.Hour), FirstRestart: at(time.Hour), LastRestart: at(minute)}, Verdict{FirstRestart: at(time.Hour), LastRestart: at(minute)}},
+		"restarts are worse": {timeout, []*NodeState{canaryPod("n1", hasRestarted(6, minute))}, CanaryHistory{Began: at(31 * minute)}, once(minute, Verdict{
 			Failed: true, Reason: "OOMKilled", Message: "pod on node n1: container app has restarted 6 times, the last time with OOMKilled, and 5 are allowed",
 		})},
 
-		"a bad image": {defaults, []CanaryPod{canaryPod("n1", badImage(minute))}, began, Verdict{
+		"a bad image": {defaults, []*NodeState{canaryPod("n1", badImage(minute))}, began, Verdict{
 			Paused: true, Reason: "ErrImagePull", Message: "Pod foo-n1 cannot start with reason: ErrImagePull, on node n1: container app can't start, ErrImagePull: not found", CannotStart: "ErrImagePull",
 		}},
-		"a bad image, which a person knows": {defaults, []CanaryPod{canaryPod("n1", badImage(minute))}, unpaused, Verdict{CannotStart: "ErrImagePull"}},
-		"a bad image, and no one cares":     {off, []CanaryPod{canaryPod("n1", badImage(minute))}, began, Verdict{CannotStart: "ErrImagePull"}},
-		"a bad image is worse than restarts": {defaults, []CanaryPod{canaryPod("n1", hasRestarted(4, minute)), canaryPod("n2", badImage(minute))}, began, once(minute, Verdict{
+		"a bad image, which a person knows": {defaults, []*NodeState{canaryPod("n1", badImage(minute))}, unpaused, Verdict{CannotStart: "ErrImagePull"}},
+		"a bad image, and no one cares":     {off, []*NodeState{canaryPod("n1", badImage(minute))}, began, Verdict{CannotStart: "ErrImagePull"}},
+		"a bad image is worse than restarts": {defaults, []*NodeState{canaryPod("n1", hasRestarted(4, minute)), canaryPod("n2", badImage(minute))}, began, once(minute, Verdict{
 			Paused: true, Reason: "ErrImagePull", Message: "Pod foo-n2 cannot start with reason: ErrImagePull, on node n2: container app can't start, ErrImagePull: not found", CannotStart: "ErrImagePull",
 		})},
-		"too many restarts are worse than a bad image": {defaults, []CanaryPod{canaryPod("n1", badImage(minute)), canaryPod("n2", hasRestarted(6, minute))}, began, once(minute, Verdict{
+		"too many restarts are worse than a bad image": {defaults, []*NodeState{canaryPod("n1", badImage(minute)), canaryPod("n2", hasRestarted(6, minute))}, began, once(minute, Verdict{
 			Failed: true, Reason: "OOMKilled", Message: "pod on node n2: container app has restarted 6 times, the last time with OOMKilled, and 5 are allowed", CannotStart: "ErrImagePull",
 		})},
-		"two bad images": {defaults, []CanaryPod{canaryPod("n2", badImage(minute)), canaryPod("n1", badImage(minute))}, began, Verdict{
+		"two bad images": {defaults, []*NodeState{canaryPod("n2", badImage(minute)), canaryPod("n1", badImage(minute))}, began, Verdict{
 			Paused: true, Reason: "ErrImagePull", Message: "Pod foo-n1 cannot start with reason: ErrImagePull, on node n1: container app can't start, ErrImagePull: not found", CannotStart: "ErrImagePull",
 		}},
-		"a bad image that may yet come": {slow, []CanaryPod{canaryPod("n1", badImage(minute))}, began, Verdict{CannotStart: "ErrImagePull", Wake: at(-minute)}},
-		"a bad image that has not come": {slow, []CanaryPod{canaryPod("n1", badImage(2*minute))}, began, Verdict{
+		"a bad image that may yet come": {slow, []*NodeState{canaryPod("n1", badImage(minute))}, began, Verdict{CannotStart: "ErrImagePull", Wake: at(-minute)}},
+		"a bad image that has not come": {slow, []*NodeState{canaryPod("n1", badImage(2*minute))}, began, Verdict{
 			Paused: true, Reason: "ErrImagePull", Message: "Pod foo-n1 cannot start with reason: ErrImagePull, on node n1: container app can't start, ErrImagePull: not found", CannotStart: "ErrImagePull",
 		}},
 
-		"it is slow":                {defaults, []CanaryPod{canaryPod("n1", creating(time.Hour))}, began, Verdict{}},
-		"it is slow, and may be":    {slow, []CanaryPod{canaryPod("n1", creating(30*time.Second))}, began, Verdict{Wake: at(-90 * time.Second)}},
-		"it is slow, without limit": {off, []CanaryPod{canaryPod("n1", creating(time.Hour))}, began, Verdict{}},
-		"it is too slow": {slow, []CanaryPod{canaryPod("n2", creating(2*minute)), canaryPod("n3", creating(3*minute)), canaryPod("n1", creating(minute))}, began, Verdict{
+		"it is slow":                {defaults, []*NodeState{canaryPod("n1", creating(time.Hour))}, began, Verdict{}},
+		"it is slow, and may be":    {slow, []*NodeState{canaryPod("n1", creating(30*time.Second))}, began, Verdict{Wake: at(-90 * time.Second)}},
+		"it is slow, without limit": {off, []*NodeState{canaryPod("n1", creating(time.Hour))}, began, Verdict{}},
+		"it is too slow": {slow, []*NodeState{canaryPod("n2", creating(2*minute)), canaryPod("n3", creating(3*minute)), canaryPod("n1", creating(minute))}, began, Verdict{
 			Paused: true, Reason: "SlowStartTimeoutExceeded", Message: "Pod foo-n2 cannot start with reason: SlowStartTimeoutExceeded, on node n2: it has not started within 2m0s",
 			CannotStart: "SlowStartTimeoutExceeded", Wake: at(-minute),
 		}},
-		"it is too slow, as no one has room": {slow, []CanaryPod{canaryPod("n2", PodState{Creating: at(3 * minute), Message: "the pod is not scheduled: 0/3 nodes are available"})}, began, Verdict{
+		"it is too slow, as no one has room": {slow, []*NodeState{canaryPod("n2", PodState{Creating: at(3 * minute), Message: "the pod is not scheduled: 0/3 nodes are available"})}, began, Verdict{
 			Paused: true, Reason: "SlowStartTimeoutExceeded", CannotStart: "SlowStartTimeoutExceeded",
 			Message: "Pod foo-n2 cannot start with reason: SlowStartTimeoutExceeded, on node n2: it has not started within 2m0s: the pod is not scheduled: 0/3 nodes are available",
 		}},
-		"it is too slow, which a person knows": {slow, []CanaryPod{canaryPod("n1", creating(2*minute))}, unpaused, Verdict{CannotStart: "SlowStartTimeoutExceeded"}},
-		"a bad image and a slow one": {slow, []CanaryPod{canaryPod("n3", creating(3*minute)), canaryPod("n2", badImage(3*minute))}, began, Verdict{
+		"it is too slow, which a person knows": {slow, []*NodeState{canaryPod("n1", creating(2*minute))}, unpaused, Verdict{CannotStart: "SlowStartTimeoutExceeded"}},
+		"a bad image and a slow one": {slow, []*NodeState{canaryPod("n3", creating(3*minute)), canaryPod("n2", badImage(3*minute))}, began, Verdict{
 			Paused: true, Reason: "ErrImagePull", Message: "Pod foo-n2 cannot start with reason: ErrImagePull, on node n2: container app can't start, ErrImagePull: not found", CannotStart: "ErrImagePull",
 		}},
-		"slow is worse than a bad image that may yet come": {slow, []CanaryPod{canaryPod("n1", badImage(minute)), canaryPod("n2", creating(3*minute))}, began, Verdict{
+		"slow is worse than a bad image that may yet come": {slow, []*NodeState{canaryPod("n1", badImage(minute)), canaryPod("n2", creating(3*minute))}, began, Verdict{
 			Paused: true, Reason: "SlowStartTimeoutExceeded", Message: "Pod foo-n2 cannot start with reason: SlowStartTimeoutExceeded, on node n2: it has not started within 2m0s", CannotStart: "ErrImagePull", Wake: at(-minute),
 		}},
 		"the sooner of two": {strategy(autoPause{MaxSlowStartDuration: duration(2 * minute)}, autoFail{CanaryTimeout: duration(21 * minute)}),
-			[]CanaryPod{canaryPod("n1", creating(30*time.Second))}, began, Verdict{Wake: at(-minute)}},
+			[]*NodeState{canaryPod("n1", creating(30*time.Second))}, began, Verdict{Wake: at(-minute)}},
 	} {
 		got := judged(tc.canary, tc.pods, tc.history, now)
 		if (got.CannotStart == "") != (got.CannotStartMessage == "") {
@@ -477,17 +478,17 @@ func TestJudgeTellsWhatCannotStart(t *testing.T) {
 	const image = "container app can't start, ErrImagePull: not found"
 	for name, tc := range map[string]struct {
 		canary *canary
-		pods   []CanaryPod
+		pods   []*NodeState
 		want   string
 	}{
-		"nothing":                   {patient, []CanaryPod{canaryPod("n1", PodState{Ready: true})}, ""},
-		"it pauses the canary":      {&canary{}, []CanaryPod{canaryPod("n2", bad), canaryPod("n1", bad)}, "Pod foo-n1 cannot start with reason: ErrImagePull, on node n1: " + image},
-		"and all others are well":   {&canary{}, []CanaryPod{canaryPod("n1", bad), canaryPod("n2", PodState{Ready: true})}, "Pod foo-n1 cannot start with reason: ErrImagePull, on node n1: " + image},
-		"it may take its time":      {patient, []CanaryPod{canaryPod("n1", bad)}, "Pod foo-n1 cannot start with reason: ErrImagePull, on node n1: " + image},
-		"another pauses the canary": {patient, []CanaryPod{canaryPod("n3", slow), canaryPod("n2", bad)}, "Pod foo-n2 cannot start with reason: ErrImagePull, on node n2: " + image},
-		"restarts fail the canary":  {patient, []CanaryPod{canaryPod("n1", hasRestarted(9, 0)), canaryPod("n2", bad)}, "Pod foo-n2 cannot start with reason: ErrImagePull, on node n2: " + image},
-		"it is slow":                {patient, []CanaryPod{canaryPod("n2", slow), canaryPod("n1", slow)}, "Pod foo-n1 cannot start with reason: SlowStartTimeoutExceeded, on node n1: it has not started within 2m0s"},
-		"it is slow, and may be":    {&canary{}, []CanaryPod{canaryPod("n1", slow)}, ""},
+		"nothing":                   {patient, []*NodeState{canaryPod("n1", PodState{Ready: true})}, ""},
+		"it pauses the canary":      {&canary{}, []*NodeState{canaryPod("n2", bad), canaryPod("n1", bad)}, "Pod foo-n1 cannot start with reason: ErrImagePull, on node n1: " + image},
+		"and all others are well":   {&canary{}, []*NodeState{canaryPod("n1", bad), canaryPod("n2", PodState{Ready: true})}, "Pod foo-n1 cannot start with reason: ErrImagePull, on node n1: " + image},
+		"it may take its time":      {patient, []*NodeState{canaryPod("n1", bad)}, "Pod foo-n1 cannot start with reason: ErrImagePull, on node n1: " + image},
+		"another pauses the canary": {patient, []*NodeState{canaryPod("n3", slow), canaryPod("n2", bad)}, "Pod foo-n2 cannot start with reason: ErrImagePull, on node n2: " + image},
+		"restarts fail the canary":  {patient, []*NodeState{canaryPod("n1", hasRestarted(9, 0)), canaryPod("n2", bad)}, "Pod foo-n2 cannot start with reason: ErrImagePull, on node n2: " + image},
+		"it is slow":                {patient, []*NodeState{canaryPod("n2", slow), canaryPod("n1", slow)}, "Pod foo-n1 cannot start with reason: SlowStartTimeoutExceeded, on node n1: it has not started within 2m0s"},
+		"it is slow, and may be":    {&canary{}, []*NodeState{canaryPod("n1", slow)}, ""},
 	} {
 		if got := judged(tc.canary, tc.pods, CanaryHistory{}, now).CannotStartMessage; got != tc.want {
 			t.Errorf("%s: got %q, want %q", name, got, tc.want)
@@ -521,16 +522,16 @@ func TestJudgeHolds(t *testing.T) {
 			h.FirstRestart = past(2 * time.Hour)
 			h.LastRestart = h.FirstRestart.Add(time.Duration(r.IntN(1000)) * time.Second)
 		}
-		var pods []CanaryPod
+		var pods []*NodeState
 		for i := range r.IntN(5) {
 			p := canaryPod(fmt.Sprintf("n%d", i), PodState{})
 			switch r.IntN(4) {
 			case 0:
-				p.State = hasRestarted(r.Int32N(8), time.Duration(r.IntN(10_000))*time.Second)
+				p.Current.State = hasRestarted(r.Int32N(8), time.Duration(r.IntN(10_000))*time.Second)
 			case 1:
-				p.State = badImage(time.Duration(r.IntN(3600)) * time.Second)
+				p.Current.State = badImage(time.Duration(r.IntN(3600)) * time.Second)
 			case 2:
-				p.State = PodState{Creating: past(time.Hour)}
+				p.Current.State = PodState{Creating: past(time.Hour)}
 			}
 			pods = append(pods, p)
 		}
