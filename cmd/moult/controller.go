@@ -40,6 +40,7 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/controller/budget"
 	"moult.dev/moult/internal/controller/daemonset"
+	"moult.dev/moult/internal/controller/daemonsetsetting"
 	"moult.dev/moult/internal/controller/hostupdate"
 	"moult.dev/moult/internal/controller/plan"
 	"moult.dev/moult/internal/controller/podtemplate"
@@ -276,6 +277,7 @@ func (s *settings) setUpDaemonSets(ctx context.Context, m ctrl.Manager, c clock.
 	return errors.Join(
 		m.Add(caches.Pods), m.Add(caches.Legacy), m.AddMetricsServerExtraHandler("/ksmetrics", ksmetrics.New(m.GetClient(), leads)),
 		daemonset.NewController(c, m.GetClient(), m.GetAPIReader(), caches, f, recorder, s.daemons).SetupWithManager(ctx, m),
+		daemonsetsetting.NewController(m.GetClient(), recorder).SetupWithManager(ctx, m),
 		podtemplate.NewController(m.GetClient(), recorder).SetupWithManager(ctx, m),
 		m.Add(manager.RunnableFunc(func(context.Context) error { metrics.SetLeader(true); return nil })),
 	)

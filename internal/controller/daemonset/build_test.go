@@ -114,7 +114,7 @@ func (w *world) serve(t *testing.T) *Controller {
 		clock: testingclock.NewFakePassiveClock(now), reports: fleet.NewReports(), queued: fleet.NewWaiters(),
 	}
 	c.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(all...).WithIndex(&corev1.Pod{}, indexName, indexedByName).
-		WithStatusSubresource(&edsv1.ExtendedDaemonSet{}, &edsv1.ExtendedDaemonSetReplicaSet{}, &edsv1.ExtendedDaemonsetSetting{}).Build()
+		WithStatusSubresource(&edsv1.ExtendedDaemonSet{}, &edsv1.ExtendedDaemonSetReplicaSet{}).Build()
 	c.live, c.daemonPods, c.fleet = c.client, c.client, fleet.New(c.clock, c.client, c.client)
 	c.events = events.NewRecorder(t.Context(), testingclock.NewFakeClock(now), fakeclientset.NewClientset().CoreV1().Events(""), scheme, "moult", "n1")
 	for _, o := range all {

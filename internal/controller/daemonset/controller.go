@@ -43,7 +43,6 @@ import (
 // +kubebuilder:rbac:groups=datadoghq.com,resources=extendeddaemonsetreplicasets/status,verbs=get;patch;update
 // +kubebuilder:rbac:groups=datadoghq.com,resources=extendeddaemonsetreplicasets/finalizers,verbs=update
 // +kubebuilder:rbac:groups=datadoghq.com,resources=extendeddaemonsetsettings,verbs=get;list;watch
-// +kubebuilder:rbac:groups=datadoghq.com,resources=extendeddaemonsetsettings/status,verbs=patch
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;delete;patch
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
 // +kubebuilder:rbac:groups=apps,resources=daemonsets,verbs=get;list;watch
@@ -130,7 +129,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	default:
 		err = p.run(ctx)
 	}
-	return p.Wake, errors.Join(err, p.reportSettings(ctx))
+	return p.Wake, err
 }
 
 // run reconciles an ExtendedDaemonSet that is valid.

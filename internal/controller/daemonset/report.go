@@ -86,30 +86,6 @@ func (p *pass) update(ctx context.Context, changed client.Object) error {
 	return nil
 }
 
-// reportSettings writes whether each Setting of the ExtendedDaemonSet applies, where that has changed.
-func (p *pass) reportSettings(ctx context.Context) error {
-	var errs []error
-	for _, v := range p.SettingVerdicts {
-		status := edsv1.ExtendedDaemonsetSettingStatus{Status: edsv1.SettingValid}
-		if v.Problem != "" {
-			status.Status, status.Error = edsv1.SettingError, v.Problem
-		}
-		if v.Setting.Status == status {
-			continue
-		}
-		changed := v.Setting.DeepCopy()
-		changed.Status = status
-		if err := p.client.Status().Patch(ctx, changed, client.MergeFromWithOptions(v.Setting, client.MergeFromWithOptimisticLock{})); err != nil {
-			errs = append(errs, client.IgnoreNotFound(fmt.Errorf("writing the status of setting %s, %w", changed.Name, err)))
-			continue
-		}
-		if v.Problem != "" {
-			p.events.Emit(events.SettingInvalid(changed, v.Problem))
-		}
-	}
-	return errors.Join(errs...)
-}
-
 // unannotate removes annotations of the ExtendedDaemonSet, if it has not changed in the meantime.
 func (p *pass) unannotate(ctx context.Context, keys []string) error {
 	if len(keys) == 0 {

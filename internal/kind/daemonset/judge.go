@@ -78,9 +78,6 @@ type Judge struct {
 	Owned  []*ReplicaSet
 	Counts map[string]*PodCounts
 
-	// SettingVerdicts are those of the Settings that name the ExtendedDaemonSet. Their status is written later, so it may be out of date.
-	SettingVerdicts []SettingVerdict
-
 	States  []*NodeState  // by the names of the nodes
 	Orphans []*corev1.Pod // on nodes that do not exist
 	Canary  *Canary       // nil without one
@@ -92,6 +89,7 @@ type Judge struct {
 	Actions  Actions
 
 	key            types.NamespacedName
+	settings       []SettingVerdict
 	active, target *Placer
 }
 
@@ -100,7 +98,7 @@ func New(f Facts, now time.Time) (*Judge, error) {
 	j := &Judge{Facts: f, Now: now, Spec: Defaulted(&f.EDS.Spec, f.ValidationMode)}
 	j.Strategy = &j.Spec.Strategy
 	j.key = types.NamespacedName{Namespace: f.EDS.Namespace, Name: f.EDS.Name}
-	j.SettingVerdicts = JudgeSettings(f.Settings, j.key, f.Nodes)
+	j.settings = validSettings(f.Settings, j.key, f.Nodes)
 	for i := range f.ReplicaSets {
 		rs := &f.ReplicaSets[i]
 		owner := metav1.GetControllerOfNoCopy(rs)

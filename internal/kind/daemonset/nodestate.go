@@ -136,7 +136,7 @@ func (j *Judge) Survey(canaryNodes []string) (err error) {
 		}
 		if s.Placement.Keep {
 			var invalid error
-			if s.Overrides, invalid = OverridesOf(j.key, s.Want.Spec.Template.Spec.Containers, n, j.SettingVerdicts); invalid != nil {
+			if s.Overrides, invalid = OverridesOf(j.key, s.Want.Spec.Template.Spec.Containers, n, j.settings); invalid != nil {
 				s.Invalid = "node " + n.Name + ": " + invalid.Error()
 			}
 		}

@@ -16,8 +16,9 @@ import (
 
 // These are the error texts that ExtendedDaemonSet writes.
 const (
-	badSelector = "invalid nodeSelector in spec: "
-	conflict    = "conflict with another ExtendedDaemonsetSetting: "
+	missingReference = "missing reference in spec"
+	badSelector      = "invalid nodeSelector in spec: "
+	conflict         = "conflict with another ExtendedDaemonsetSetting: "
 )
 
 // SettingVerdict says whether a Setting applies.
@@ -50,9 +51,14 @@ func JudgeSettings(settings []edsv1.ExtendedDaemonsetSetting, eds types.Namespac
 			continue
 		}
 		v := SettingVerdict{Setting: s}
-		var err error
-		if v.selector, err = metav1.LabelSelectorAsSelector(&s.Spec.NodeSelector); err != nil {
+		selector, err := metav1.LabelSelectorAsSelector(&s.Spec.NodeSelector)
+		switch {
+		case eds.Name == "":
+			v.Problem = missingReference
+		case err != nil:
 			v.Problem = badSelector + err.Error()
+		default:
+			v.selector = selector
 		}
 		all = append(all, v)
 	}
@@ -81,4 +87,10 @@ func JudgeSettings(settings []edsv1.ExtendedDaemonsetSetting, eds types.Namespac
 		}
 	}
 	return all
+}
+
+// validSettings returns the Settings that apply to an ExtendedDaemonSet. It judges them itself: their status is written later, and an old
+// status would make pods be replaced twice.
+func validSettings(all []edsv1.ExtendedDaemonsetSetting, eds types.NamespacedName, nodes []*corev1.Node) []SettingVerdict {
+	return slices.DeleteFunc(JudgeSettings(all, eds, nodes), func(v SettingVerdict) bool { return v.Problem != "" })
 }

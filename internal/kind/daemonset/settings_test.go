@@ -60,6 +60,8 @@ func TestJudgeSettings(t *testing.T) {
 	bad.Spec.NodeSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "x", Operator: "Sometimes"}}
 	goes := settingFor("goes", "d", -1, nil)
 	goes.DeletionTimestamp = &metav1.Time{Time: morning}
+	nameless := settingFor("nameless", "", 1, nil)
+	nameless.Spec.Reference = &autoscalingv1.CrossVersionObjectReference{}
 	both := labelled("both", has{"x": "1", "y": "1"})
 	for name, tc := range map[string]struct {
 		settings  []edsv1.ExtendedDaemonsetSetting
@@ -69,6 +71,10 @@ func TestJudgeSettings(t *testing.T) {
 	}{
 		"none": {nil, "d", []corev1.Node{both}, has{}},
 		"one":  {[]edsv1.ExtendedDaemonsetSetting{settingFor("one", "d", 1, nil)}, "d", []corev1.Node{both}, has{"one": ""}},
+		"no reference": {
+			[]edsv1.ExtendedDaemonsetSetting{settingFor("absent", "", 1, nil), nameless, settingFor("other", "d", 1, nil)}, "", []corev1.Node{both},
+			has{"absent": "missing reference in spec", "nameless": "missing reference in spec"},
+		},
 		"the newer counts, as with ExtendedDaemonSet": {
 			[]edsv1.ExtendedDaemonsetSetting{settingFor("young", "d", 1, has{"x": "1"}), settingFor("old", "d", 2, has{"y": "1"})}, "d", []corev1.Node{both},
 			has{"old": "conflict with another ExtendedDaemonsetSetting: young", "young": ""},
