@@ -227,7 +227,7 @@ func (s *settings) setUp(ctx context.Context, m ctrl.Manager, recorder *events.R
 		return fmt.Errorf("making a client, %w", err)
 	}
 	f := fleet.New(c, m.GetClient(), cached)
-	if err := errors.Join(m.Add(cached), f.Watch(ctx, m.GetCache()), f.SetupWithManager(ctx, m)); err != nil {
+	if err := errors.Join(m.Add(cached), f.SetupWithManager(ctx, m)); err != nil {
 		return fmt.Errorf("setting up the fleet, %w", err)
 	}
 	if err := budget.NewController(c, m.GetClient(), f, recorder).SetupWithManager(ctx, m); err != nil {

@@ -37,31 +37,28 @@ func CacheOptions() map[client.Object]cache.ByObject {
 
 // TrimWorkload keeps the desired and available pods of a workload, and the labels of a Namespace.
 func TrimWorkload(object any) (any, error) {
+	if o, ok := object.(metav1.Object); ok {
+		trimMeta(o)
+	}
 	switch o := object.(type) {
 	case *corev1.Namespace:
-		trimMeta(&o.ObjectMeta)
 		o.Spec, o.Status = corev1.NamespaceSpec{}, corev1.NamespaceStatus{}
 	case *appsv1.Deployment:
-		trimMeta(&o.ObjectMeta)
 		o.Spec = appsv1.DeploymentSpec{Replicas: o.Spec.Replicas}
 		o.Status = appsv1.DeploymentStatus{ObservedGeneration: o.Status.ObservedGeneration, AvailableReplicas: o.Status.AvailableReplicas}
 	case *appsv1.StatefulSet:
-		trimMeta(&o.ObjectMeta)
 		o.Spec = appsv1.StatefulSetSpec{Replicas: o.Spec.Replicas}
 		o.Status = appsv1.StatefulSetStatus{ObservedGeneration: o.Status.ObservedGeneration, AvailableReplicas: o.Status.AvailableReplicas}
 	case *appsv1.DaemonSet:
-		trimMeta(&o.ObjectMeta)
 		o.Spec = appsv1.DaemonSetSpec{}
 		o.Status = appsv1.DaemonSetStatus{
 			ObservedGeneration:     o.Status.ObservedGeneration,
 			DesiredNumberScheduled: o.Status.DesiredNumberScheduled, NumberAvailable: o.Status.NumberAvailable,
 		}
 	case *appsv1.ReplicaSet:
-		trimMeta(&o.ObjectMeta)
 		o.Spec = appsv1.ReplicaSetSpec{Replicas: o.Spec.Replicas}
 		o.Status = appsv1.ReplicaSetStatus{ObservedGeneration: o.Status.ObservedGeneration, AvailableReplicas: o.Status.AvailableReplicas}
 	case *corev1.ReplicationController:
-		trimMeta(&o.ObjectMeta)
 		o.Spec = corev1.ReplicationControllerSpec{Replicas: o.Spec.Replicas}
 		o.Status = corev1.ReplicationControllerStatus{
 			ObservedGeneration: o.Status.ObservedGeneration, AvailableReplicas: o.Status.AvailableReplicas,
@@ -77,7 +74,7 @@ func TrimNode(object any) (any, error) {
 		return object, nil
 	}
 	n.ManagedFields = nil
-	maps.DeleteFunc(n.Annotations, func(key, value string) bool { return !matters(key, value) })
+	maps.DeleteFunc(n.Annotations, func(key, value string) bool { return !isKept(key, value) })
 	n.Spec = corev1.NodeSpec{ProviderID: n.Spec.ProviderID, Unschedulable: n.Spec.Unschedulable, Taints: n.Spec.Taints}
 	for i := range n.Spec.Taints {
 		n.Spec.Taints[i].TimeAdded = nil
@@ -109,8 +106,8 @@ var prefixes = func() []string {
 	return all
 }()
 
-// matters reports whether an annotation is kept: it has one of the prefixes, or may be a reboot hook with the value "true".
-func matters(key, value string) bool {
+// isKept reports whether an annotation is kept: it has one of the prefixes, or may be a reboot hook with the value "true".
+func isKept(key, value string) bool {
 	return value == "true" || slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
 }
 
@@ -139,35 +136,24 @@ func TrimPod(object any) (any, error) {
 	if !ok {
 		return object, nil
 	}
-	trimMeta(&p.ObjectMeta, corev1.MirrorPodAnnotationKey)
-	spec := corev1.PodSpec{NodeName: p.Spec.NodeName, Priority: p.Spec.Priority}
-	for i := range p.Spec.Volumes {
-		if p.Spec.Volumes[i].EmptyDir != nil {
-			// One volume suffices: the drain only checks whether there is any.
-			spec.Volumes = []corev1.Volume{{
-				Name: p.Spec.Volumes[i].Name, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}},
-			}}
-			break
-		}
-	}
-	p.Spec = spec
+	trimMeta(p)
+	p.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName}
 	p.Status = corev1.PodStatus{Phase: p.Status.Phase}
 	return p, nil
 }
 
-// trimMeta keeps the identity, the labels, the controller and these annotations of an object.
-func trimMeta(m *metav1.ObjectMeta, annotations ...string) {
-	kept := metav1.ObjectMeta{
-		Name: m.Name, Namespace: m.Namespace, UID: m.UID, ResourceVersion: m.ResourceVersion, Generation: m.Generation,
-		CreationTimestamp: m.CreationTimestamp, DeletionTimestamp: m.DeletionTimestamp, Labels: m.Labels,
+// trimMeta keeps the identity, the labels and the controller of an object, and whether a pod is static.
+func trimMeta(o metav1.Object) {
+	o.SetManagedFields(nil)
+	o.SetFinalizers(nil)
+	var owners []metav1.OwnerReference
+	if owner := metav1.GetControllerOf(o); owner != nil {
+		owners = []metav1.OwnerReference{*owner}
 	}
-	if owner := metav1.GetControllerOf(m); owner != nil {
-		kept.OwnerReferences = []metav1.OwnerReference{*owner}
+	o.SetOwnerReferences(owners)
+	var annotations map[string]string
+	if value, ok := o.GetAnnotations()[corev1.MirrorPodAnnotationKey]; ok {
+		annotations = map[string]string{corev1.MirrorPodAnnotationKey: value}
 	}
-	for _, key := range annotations {
-		if value, ok := m.Annotations[key]; ok {
-			metav1.SetMetaDataAnnotation(&kept, key, value)
-		}
-	}
-	*m = kept
+	o.SetAnnotations(annotations)
 }

@@ -6,10 +6,10 @@
 //	nodes      each Node in the engine's form                                       nodes.go
 //	budgets    each NodeDisruptionBudget, with the gates that are closed now         fleet.go
 //	gates      read once for each generation of a budget, one gate a file            gates.go, gate_*.go, prometheus.go
-//	watches    of the objects that gates need; each starts at its first use          watch.go
+//	watches    of Nodes, budgets, and what gates need; these start at their first use watch.go
 //	evictions  how many pods a drain would evict from each node, for orders by it   gate_pods.go
 //	admission  decide and claim under one lock, on nodes that show all earlier claims fleet.go
-//	changes    wake rollouts that wait for a budget when something may have changed  changes.go, waiters.go
-//	memory     when a status was written, and the progress through the waves         reports.go, waves.go
+//	changes    wake rollouts that wait for a budget when something may have changed  fleet.go, waiters.go
+//	memory     when a status was written                                             reports.go
 //	caches     hold only the fields that decisions need                              cache.go
 package fleet

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"moult.dev/moult/api/v1alpha1"
@@ -24,19 +25,39 @@ type Fleet struct {
 	client client.Client
 	gates  *gates
 	nodes  nodes
-	// store holds the Nodes, if Watch has found it. absent returns deleted Nodes that budgets still count.
+	// store holds the Nodes; nil before SetupWithManager. absent returns deleted Nodes that budgets still count.
 	store  toolscache.Store
 	absent func(context.Context) ([]*corev1.Node, error)
-	changes
+
+	listening sync.RWMutex
+	listeners []func()
 
 	// admission is held from the snapshot until the claims of its decision are written.
 	admission sync.Mutex
 }
 
-// New returns a fleet. The client reads nodes and budgets from a cache that shows its own writes. pods, which may be nil,
-// reads the pods of all namespaces. It is used only if a budget or a strategy needs it.
-func New(clk clock.PassiveClock, c client.Client, pods client.Reader) *Fleet {
-	return &Fleet{client: c, gates: newGates(clk, pods)}
+// New returns a fleet. The client reads nodes and budgets from a cache that shows its own writes. pods is the cache of the pods
+// of all namespaces. It is used only if a budget or a strategy needs it.
+func New(clk clock.PassiveClock, c client.Client, pods cache.Informers) *Fleet {
+	f := &Fleet{client: c}
+	f.gates = newGates(clk, pods, f.Changed)
+	return f
+}
+
+// OnChange calls listener whenever a budget, what a budget counts, or a gate may have changed. It must return at once.
+func (f *Fleet) OnChange(listener func()) {
+	f.listening.Lock()
+	defer f.listening.Unlock()
+	f.listeners = append(f.listeners, listener)
+}
+
+// Changed calls all listeners.
+func (f *Fleet) Changed() {
+	f.listening.RLock()
+	defer f.listening.RUnlock()
+	for _, listener := range f.listeners {
+		listener()
+	}
 }
 
 // Snapshot is the fleet at one moment. It and its objects must not be changed.
@@ -117,14 +138,7 @@ func (f *Fleet) list(ctx context.Context) ([]*corev1.Node, error) {
 		return nil, fmt.Errorf("listing nodes, %w", err)
 	}
 	if f.store != nil {
-		stored := f.store.List()
-		objects := make([]*corev1.Node, 0, len(stored))
-		for _, o := range stored {
-			if n, ok := o.(*corev1.Node); ok {
-				objects = append(objects, n)
-			}
-		}
-		return objects, nil
+		return objectsOf[*corev1.Node](f.store), nil
 	}
 	objects := make([]*corev1.Node, len(nodes.Items))
 	for i := range nodes.Items {
@@ -147,6 +161,7 @@ func (f *Fleet) budgets(ctx context.Context, evicted []*corev1.Node) ([]rollout.
 			budgets = append(budgets, b)
 		}
 	}
+	f.gates.forgetOthers(budgets)
 	slices.SortFunc(budgets, func(a, b rollout.Budget) int { return strings.Compare(a.Name, b.Name) })
 	return budgets, nil
 }

@@ -10,73 +10,31 @@ import (
 	"sync"
 	"time"
 
+	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/rollout"
 )
 
-// The interval of queries to Prometheus, the longest interval after an error, the longest timeout of a query, and the
-// longest grace for an overdue answer.
+// The default interval of queries to Prometheus in seconds, the longest interval after an error, the longest timeout of a query,
+// and the longest grace for an overdue answer.
 const (
-	defaultInterval = 15 * time.Second
-	retryInterval   = 15 * time.Second
-	longestTimeout  = 10 * time.Second
-	longestGrace    = time.Minute
+	defaultSeconds = 15
+	retryInterval  = 15 * time.Second
+	longestTimeout = 10 * time.Second
+	longestGrace   = time.Minute
 )
 
-// alertsRule is an alerts gate.
-type alertsRule struct {
+// poller is the alerts gate of one budget. It queries Prometheus in the background.
+type poller struct {
+	gates             *gates
 	gate              v1alpha1.AlertsGate
 	allow, deny       *regexp.Regexp
 	interval, timeout time.Duration
-}
-
-func newAlertsRule(from *v1alpha1.AlertsGate) (*alertsRule, error) {
-	r := &alertsRule{gate: *from.DeepCopy(), interval: defaultInterval}
-	for _, e := range []struct {
-		field string
-		from  string
-		to    **regexp.Regexp
-	}{{"allow", from.Allow, &r.allow}, {"deny", from.Deny, &r.deny}} {
-		if e.from == "" {
-			continue
-		}
-		// First compiled without the anchors, so that a ")" can't close their group.
-		if _, err := regexp.Compile(e.from); err != nil {
-			return nil, fmt.Errorf("%s: %w", e.field, err)
-		}
-		*e.to = regexp.MustCompile("^(?:" + e.from + ")$")
-	}
-	if from.IntervalSeconds != nil {
-		r.interval = time.Duration(max(1, *from.IntervalSeconds)) * time.Second
-	}
-	r.timeout = min(r.interval, longestTimeout)
-	return r, nil
-}
-
-// matters reports whether an alert of this name closes the gate.
-func (r *alertsRule) matters(name string) bool {
-	switch {
-	case r.deny != nil:
-		return r.deny.MatchString(name)
-	case r.allow != nil:
-		return !r.allow.MatchString(name)
-	}
-	return true
-}
-
-// patience is how long an answer is valid: one interval, and a grace for another query.
-func (r *alertsRule) patience() time.Duration {
-	return r.interval + min(r.interval, longestGrace) + r.timeout
-}
-
-// poller queries Prometheus for one budget in the background.
-type poller struct {
-	gates   *gates
-	rule    *alertsRule
-	stopped chan struct{}
+	stopped           chan struct{}
 
 	mu sync.Mutex
 	// asked is true after the first query.
@@ -88,47 +46,67 @@ type poller struct {
 	err error
 }
 
-// Poll starts the poller of a budget's alerts gate, or stops it if the budget has none. Only the leader calls it.
-func (f *Fleet) Poll(from *v1alpha1.NodeDisruptionBudget) {
-	g := f.gates
-	rule := g.read(from).alerts
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if rule == nil {
-		g.stop(from.Name)
-		return
+// newPoller reads an alerts gate. The error names the field.
+func newPoller(g *gates, from *v1alpha1.AlertsGate) (*poller, error) {
+	p := &poller{
+		gates: g, gate: *from.DeepCopy(), stopped: make(chan struct{}),
+		interval: time.Duration(ptr.Deref(from.IntervalSeconds, defaultSeconds)) * time.Second,
 	}
-	if last := g.pollers[from.Name]; last == nil || !last.serves(rule) {
-		g.stop(from.Name)
-		p := &poller{gates: g, rule: rule, stopped: make(chan struct{})}
-		g.pollers[from.Name] = p
-		g.start(p.run)
+	p.timeout = min(p.interval, longestTimeout)
+	var err error
+	if p.allow, err = wholeName(from.Allow); err != nil {
+		return nil, fmt.Errorf("allow: %w", err)
 	}
+	if p.deny, err = wholeName(from.Deny); err != nil {
+		return nil, fmt.Errorf("deny: %w", err)
+	}
+	return p, nil
 }
 
-// stop stops the poller of a budget, if it has one. The caller holds the lock.
-func (g *gates) stop(budget string) {
-	if p := g.pollers[budget]; p != nil {
+// wholeName returns an expression that matches whole names only; nil for an empty one.
+func wholeName(expression string) (*regexp.Regexp, error) {
+	if expression == "" {
+		return nil, nil
+	}
+	// First compiled without the anchors, so that a ")" can't close their group.
+	if _, err := regexp.Compile(expression); err != nil {
+		return nil, err
+	}
+	return regexp.Compile("^(?:" + expression + ")$")
+}
+
+// matters reports whether an alert of this name closes the gate.
+func (p *poller) matters(name string) bool {
+	switch {
+	case p.deny != nil:
+		return p.deny.MatchString(name)
+	case p.allow != nil:
+		return !p.allow.MatchString(name)
+	}
+	return true
+}
+
+// isOverdue reports whether the last valid answer is too old: one interval, and a grace for another query.
+func (p *poller) isOverdue(now time.Time) bool {
+	return now.Sub(p.answered) > p.interval+min(p.interval, longestGrace)+p.timeout
+}
+
+// stop ends the queries, if there are any.
+func (p *poller) stop() {
+	if p != nil {
 		close(p.stopped)
-		delete(g.pollers, budget)
 	}
-}
-
-// serves reports whether the poller was made for this gate.
-func (p *poller) serves(rule *alertsRule) bool {
-	return equality.Semantic.DeepEqual(p.rule.gate, rule.gate)
 }
 
 // run queries repeatedly, until ctx ends or the poller is stopped.
 func (p *poller) run(ctx context.Context) {
-	from, err := newPrometheus(p.rule.gate.URL)
+	server, err := newPrometheus(p.gate.URL)
 	if err != nil {
 		p.store(nil, err)
 		return
 	}
-	defer from.close()
 	for {
-		pause := p.query(ctx, from)
+		pause := p.query(ctx, server)
 		select {
 		case <-ctx.Done():
 			return
@@ -140,31 +118,31 @@ func (p *poller) run(ctx context.Context) {
 }
 
 // query queries once, and returns the pause until the next query. The pause is short after an error.
-func (p *poller) query(ctx context.Context, from *prometheus) (pause time.Duration) {
-	short, cancel := context.WithTimeout(ctx, p.rule.timeout)
+func (p *poller) query(ctx context.Context, server promv1.API) (pause time.Duration) {
+	short, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
-	all, err := from.alerts(short)
+	all, err := pendingAndFiring(short, server)
 	if ctx.Err() == nil {
 		p.store(all, err)
 	}
 	if err != nil {
-		return min(p.rule.interval, retryInterval)
+		return min(p.interval, retryInterval)
 	}
-	return p.rule.interval
+	return p.interval
 }
 
 // store keeps an answer.
 func (p *poller) store(all []alert, err error) {
 	active := map[string]int{}
 	for _, a := range all {
-		if (a.firing || !p.rule.gate.FiringOnly) && p.rule.matters(a.name) {
+		if (a.firing || !p.gate.FiringOnly) && p.matters(a.name) {
 			active[a.name]++
 		}
 	}
 	now := p.gates.clock.Now()
 	p.mu.Lock()
-	overdue := now.Sub(p.answered) > p.rule.patience() // Then the gate may have closed.
-	changed := !p.asked || err != nil || p.err != nil || overdue || !equality.Semantic.DeepEqual(active, p.active)
+	// The gate may have closed while the answer was overdue.
+	changed := !p.asked || err != nil || p.err != nil || p.isOverdue(now) || !equality.Semantic.DeepEqual(active, p.active)
 	p.asked, p.err = true, err
 	if err == nil {
 		p.answered, p.active = now, active
@@ -175,50 +153,27 @@ func (p *poller) store(all []alert, err error) {
 	}
 }
 
-// closedByAlerts returns the closed alerts gate. A gate that opens when Prometheus is unreachable is still closed before
-// the first query.
-func (g *gates) closedByAlerts(budget string, rule *alertsRule) rollout.Block {
-	block, asked := g.judgeAlerts(budget, rule)
-	if asked && block.Gate == v1alpha1.ReasonAlertsUnreachable && rule.gate.WhenUnreachable == v1alpha1.UnreachableOpen {
-		return rollout.Block{}
-	}
-	return block
-}
-
-// Unreachable returns why Prometheus does not answer, for a budget whose alerts gate is open then; or "".
-func (f *Fleet) Unreachable(from *v1alpha1.NodeDisruptionBudget) string {
-	rule := f.gates.read(from).alerts
-	if rule == nil || rule.gate.WhenUnreachable != v1alpha1.UnreachableOpen {
-		return ""
-	}
-	if block, asked := f.gates.judgeAlerts(from.Name, rule); asked && block.Gate == v1alpha1.ReasonAlertsUnreachable {
-		return block.Message
-	}
-	return ""
-}
-
-// judgeAlerts returns why the gate is closed by the answers of a budget's poller, and whether there was a query. A valid
-// answer counts for some time if later queries fail.
-func (g *gates) judgeAlerts(budget string, rule *alertsRule) (block rollout.Block, asked bool) {
-	g.mu.Lock()
-	p := g.pollers[budget]
-	g.mu.Unlock()
-	if p == nil || !p.serves(rule) {
-		p = &poller{rule: rule}
-	}
+// judge returns the gate if it is closed. A valid answer counts for some time if later queries fail. If the gate is open
+// because Prometheus is unreachable, ignored says why. Before the first query every gate is closed.
+func (p *poller) judge() (closed rollout.Block, ignored string) {
+	now := p.gates.clock.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch now := g.clock.Now(); {
+	switch {
 	case !p.asked:
-		return rollout.Block{Gate: v1alpha1.ReasonAlertsUnreachable, Message: "Prometheus has not been queried yet"}, false
-	case p.answered.IsZero() || now.Sub(p.answered) > rule.patience():
+		return rollout.Block{Gate: v1alpha1.ReasonAlertsUnreachable, Message: "Prometheus has not been queried yet"}, ""
+	case p.isOverdue(now):
 		err := p.err
 		if err == nil {
 			err = fmt.Errorf("the last answer was at %s", p.answered.UTC().Format(time.RFC3339))
 		}
-		return rollout.Block{Gate: v1alpha1.ReasonAlertsUnreachable, Message: "Prometheus does not answer: " + short(err.Error())}, true
+		message := "Prometheus does not answer: " + short(err.Error())
+		if p.gate.WhenUnreachable == v1alpha1.UnreachableOpen {
+			return rollout.Block{}, message
+		}
+		return rollout.Block{Gate: v1alpha1.ReasonAlertsUnreachable, Message: message}, ""
 	case len(p.active) == 0:
-		return rollout.Block{}, true
+		return rollout.Block{}, ""
 	}
 	var names []string
 	total := 0
@@ -237,5 +192,5 @@ func (g *gates) judgeAlerts(budget string, rule *alertsRule) (block rollout.Bloc
 	if total == 1 {
 		text = "1 alert is active: "
 	}
-	return rollout.Block{Gate: v1alpha1.ReasonAlertsActive, Message: text + firstOf(names, ", ")}, true
+	return rollout.Block{Gate: v1alpha1.ReasonAlertsActive, Message: text + firstOf(names, ", ")}, ""
 }

@@ -76,22 +76,23 @@ func listsOnly(body string) http.HandlerFunc {
 	}
 }
 
-// asks lets a poller ask once, and returns what the gate says.
+// poller returns the poller of a budget, which it has from when the budget is read.
+func (b *bench) poller(from *v1alpha1.NodeDisruptionBudget) *poller { return b.gates.read(from).alerts }
+
+// asks lets a poller query once, and returns what the gate says.
 func (b *bench) asks(from *v1alpha1.NodeDisruptionBudget) string {
 	b.t.Helper()
-	b.Poll(from)
-	for _, run := range b.gates.pending {
-		ctx, cancel := context.WithCancel(b.t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { run(ctx) })
-		b.eventually("Prometheus is queried", func() bool {
-			_, asked := b.gates.judgeAlerts(from.Name, b.gates.read(from).alerts)
-			return asked
-		})
-		cancel()
-		running.Wait()
-	}
-	b.gates.pending = nil
+	p := b.poller(from)
+	ctx, cancel := context.WithCancel(b.t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { b.started[0](ctx) })
+	b.eventually("Prometheus is queried", func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.asked
+	})
+	cancel()
+	running.Wait()
 	return b.says(from)
 }
 
@@ -199,7 +200,7 @@ func TestAlertsGateAnswersAge(t *testing.T) {
 			if got := b.says(from); got != tc.late {
 				t.Errorf("after 41 s: got %q, want %q", got, tc.late)
 			}
-			if why := b.Unreachable(from); (why != "") != (name == "open") {
+			if why := b.Budget(from).AlertsIgnored; (why != "") != (name == "open") {
 				t.Errorf("it says %q", why)
 			}
 		})
@@ -221,13 +222,11 @@ func TestAlertsGateAsksAgain(t *testing.T) {
 		s := newStub(t, says(200, vector(sample("A", "firing", "1"))))
 		b := newBench(t)
 		from := budgetWith(t, fmt.Sprintf("{alerts: {url: '%s', intervalSeconds: %d}}", s.URL, tc.interval/time.Second))
-		b.Poll(from)
-		p := b.gates.pollers[from.Name]
-		at, err := newPrometheus(p.rule.gate.URL)
+		p := b.poller(from)
+		at, err := newPrometheus(p.gate.URL)
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(at.close)
 		if pause := p.query(t.Context(), at); pause != tc.interval {
 			t.Errorf("every %s: it is asked again after %s", tc.interval, pause)
 		}
@@ -250,8 +249,7 @@ func TestAlertsGateAsksAgain(t *testing.T) {
 func TestAlertsGateBearsAHitch(t *testing.T) {
 	b := newBench(t)
 	from := budgetWith(t, "{alerts: {url: 'http://127.0.0.1:1'}}")
-	b.Poll(from)
-	p := b.gates.pollers[from.Name]
+	p := b.poller(from)
 	for _, step := range []struct {
 		after time.Duration
 		all   []alert
@@ -278,9 +276,7 @@ func TestAlertsGateBearsAHitch(t *testing.T) {
 func TestAlertsGateNotices(t *testing.T) {
 	b := newBench(t)
 	from := budgetWith(t, "{alerts: {url: 'http://127.0.0.1:1'}}")
-	b.Poll(from)
-	p, notices := b.gates.pollers[from.Name], 0
-	b.OnGates(func() { notices++ })
+	p := b.poller(from)
 	for _, step := range []struct {
 		name  string
 		after time.Duration
@@ -293,69 +289,64 @@ func TestAlertsGateNotices(t *testing.T) {
 	} {
 		b.clock.SetTime(b.clock.Now().Add(step.after))
 		p.store(nil, nil)
-		if notices != step.want {
-			t.Errorf("%s: %d notices, want %d", step.name, notices, step.want)
+		if b.woken != step.want {
+			t.Errorf("%s: woken %d times, want %d", step.name, b.woken, step.want)
 		}
 	}
 }
 
-// A poller goes when its budget does, or its gate, and another comes when the gate changes; any other change of the budget
-// leaves it, and what it knows.
-func TestPollersComeAndGo(t *testing.T) {
+// A poller ends with its budget or its gate. Another starts when the gate changes. Any other change of the budget keeps the poller,
+// and what it knows.
+func TestPollersStartAndStop(t *testing.T) {
 	b := newBench(t)
 	s := newStub(t, says(200, vector()))
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	running.Go(func() {
-		if err := b.gates.run(ctx); err != nil {
-			t.Error(err)
+	b.gates.start = func(run func(context.Context)) { running.Go(func() { run(ctx) }) }
+	hasEnded := func(p *poller) bool {
+		select {
+		case <-p.stopped:
+			return true
+		default:
+			return false
 		}
-	})
+	}
 	from := budgetWith(t, "{alerts: {url: '"+s.URL+"', intervalSeconds: 1}}")
-	b.Poll(from)
+	first := b.poller(from)
 	b.eventually("it is asked again and again", func() bool { return s.asked.Load() >= 2 && b.says(from) == "" })
 
-	first := b.gates.pollers["all"]
 	from.Generation++
 	from.Spec.Paused = true
-	b.Poll(from)
-	if b.gates.pollers["all"] != first || b.says(from) != "" {
+	if b.poller(from) != first || b.says(from) != "" || hasEnded(first) {
 		t.Error("the poller was changed")
 	}
 
 	from.Generation++
 	from.Spec.Gates.Alerts.FiringOnly = true
-	if got := b.says(from); got != "AlertsUnreachable: Prometheus has not been queried yet" {
-		t.Errorf("with another gate it says %q", got)
-	}
 	s.set(says(200, vector(sample("A", "firing", "1"))))
-	b.Poll(from)
+	second := b.poller(from)
+	if second == first || !hasEnded(first) {
+		t.Error("another gate has the same poller")
+	}
 	b.eventually("the new gate knows", func() bool { return strings.HasPrefix(b.says(from), "AlertsActive") })
-	b.eventually("the old poller ends", func() bool {
-		select {
-		case <-first.stopped:
-			return true
-		default:
-			return false
-		}
-	})
 	s.set(says(200, vector()))
 	b.eventually("it opens", func() bool { return b.says(from) == "" })
 
 	from.Generation++
 	from.Spec.Gates = nil
-	b.Poll(from)
-	if len(b.gates.pollers) > 0 {
-		t.Error("a poller is left of a gate that has gone")
+	if b.poller(from) != nil || !hasEnded(second) {
+		t.Error("a poller is left of a gate that was removed")
 	}
 	from.Spec.Gates = &v1alpha1.Gates{Alerts: &v1alpha1.AlertsGate{URL: s.URL}}
 	from.Generation++
-	b.Poll(from)
-	b.Forget(from.Name)
-	if len(b.gates.pollers) > 0 {
-		t.Error("a poller is left of a budget that has gone")
+	third := b.poller(from)
+	if _, err := b.budgets(t.Context(), nil); err != nil { // The API has no budgets.
+		t.Fatal(err)
+	}
+	if !hasEnded(third) {
+		t.Error("a poller is left of a budget that was deleted")
 	}
 	stop()
-	running.Wait() // All have ended with the manager.
+	running.Wait() // All have ended.
 	s.set(func(http.ResponseWriter, *http.Request) { t.Error("it is still asked") })
 }

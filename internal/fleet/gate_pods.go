@@ -79,20 +79,9 @@ func (g *gates) closedByPods(r *rules) podBlocks {
 	defer r.mu.Unlock()
 	if r.found.version != version {
 		r.found = podBlocks{version: version}
-		r.found.all, r.found.byNode = rollout.PodBlocks(r.pods, g.allPods(), g.namespaceLabels)
+		r.found.all, r.found.byNode = rollout.PodBlocks(r.pods, objectsOf[*corev1.Pod](g.pods.store), g.namespaceLabels)
 	}
 	return r.found
-}
-
-func (g *gates) allPods() []*corev1.Pod {
-	stored := g.pods.store.List()
-	pods := make([]*corev1.Pod, 0, len(stored))
-	for _, o := range stored {
-		if p, ok := o.(*corev1.Pod); ok {
-			pods = append(pods, p)
-		}
-	}
-	return pods
 }
 
 // CountEvictions returns how many pods a drain would evict from each of the nodes: all but mirror pods and pods of
@@ -109,7 +98,7 @@ func (f *Fleet) CountEvictions(nodes map[string]*rollout.Node) map[string]int {
 	for name := range nodes {
 		counts[name] = 0
 	}
-	for _, pod := range g.allPods() {
+	for _, pod := range objectsOf[*corev1.Pod](g.pods.store) {
 		if n, ok := counts[pod.Spec.NodeName]; ok && drain.MayEvict(pod) {
 			counts[pod.Spec.NodeName] = n + 1
 		}

@@ -96,11 +96,7 @@ func (g *gates) closedByWorkloads(rule *workloadsRule, nodes labels.Selector, ev
 // missingSelected returns the selected workloads that lack pods.
 func (g *gates) missingSelected(rule *workloadsRule) (missing []string) {
 	for _, kind := range gated {
-		for _, stored := range g.workloads[kind].store.List() {
-			o, ok := stored.(client.Object)
-			if !ok {
-				continue
-			}
+		for _, o := range objectsOf[client.Object](g.workloads[kind].store) {
 			lacks := shortage(o)
 			if lacks == "" || rule.selector != nil && !rule.selector.Matches(labels.Set(o.GetLabels())) {
 				continue

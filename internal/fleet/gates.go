@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -33,78 +34,46 @@ type gates struct {
 	workloads  map[string]*watch
 	watches    []*watch // all of them
 
-	// changed wakes all rollouts that wait for a budget; noticed wakes the listeners that compute the answers again.
+	// changed wakes all who wait for a budget.
 	changed func()
-	noticed changes
 	// version counts changes, because a search of all pods is repeated only after one.
 	version atomic.Uint64
+	// start runs a watch or a poller in the background while this process leads.
+	start func(run func(context.Context))
 
-	mu      sync.Mutex
-	rules   map[string]*rules
-	pollers map[string]*poller
-	// pending are the watches and pollers that start when this process leads; spawn starts one after that.
-	pending []func(context.Context)
-	spawn   func(func(context.Context))
+	mu sync.Mutex
+	// rules of each budget, by its name.
+	rules map[string]*rules
 }
 
-func newGates(clk clock.PassiveClock, pods client.Reader) *gates {
-	g := &gates{clock: clk, changed: func() {}, rules: map[string]*rules{}, pollers: map[string]*poller{}}
+func newGates(clk clock.PassiveClock, pods cache.Informers, changed func()) *gates {
+	g := &gates{clock: clk, changed: changed, start: func(func(context.Context)) {}, rules: map[string]*rules{}}
 	g.version.Store(1)
 	g.namespaces, g.pods, g.workloads = newNamespaces(g), newPods(g), newWorkloads(g)
 	g.watches = append(slices.Collect(maps.Values(g.workloads)), g.namespaces, g.pods)
-	if from, ok := pods.(cache.Informers); ok {
-		g.pods.from = from
-	}
+	g.pods.from = pods
 	return g
 }
-
-// OnGates calls notice after every change that may open or close a gate. notice must return at once, and cause a new
-// snapshot soon. The first snapshot with another answer wakes all waiting rollouts.
-func (f *Fleet) OnGates(notice func()) { f.gates.noticed.OnChange(notice) }
 
 // notice is called after a change that may open or close a gate.
 func (g *gates) notice() {
 	g.version.Add(1)
-	g.noticed.Changed()
+	g.changed()
 }
 
-// start runs a watch or a poller in the background, once this process leads. The caller holds the lock.
-func (g *gates) start(run func(context.Context)) {
-	if g.spawn == nil {
-		g.pending = append(g.pending, run)
-		return
-	}
-	g.spawn(run)
-}
-
-// run lets watches and pollers run until ctx ends.
-func (g *gates) run(ctx context.Context) error {
-	var running sync.WaitGroup
-	g.mu.Lock()
-	g.spawn = func(run func(context.Context)) {
-		running.Go(func() { run(ctx) })
-	}
-	for _, run := range g.pending {
-		g.spawn(run)
-	}
-	g.pending = nil
-	g.mu.Unlock()
-
-	<-ctx.Done()
-	g.mu.Lock()
-	g.spawn = nil
-	g.mu.Unlock()
-	running.Wait()
-	return nil
-}
-
-// Forget drops the state of a deleted budget, and stops its poller.
-func (f *Fleet) Forget(budget string) {
-	g := f.gates
+// forgetOthers drops the rules of all other budgets, and stops their pollers.
+func (g *gates) forgetOthers(budgets []rollout.Budget) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.stop(budget)
-	delete(g.rules, budget)
+	if len(g.rules) == len(budgets) {
+		return // Each of these budgets has its rules.
+	}
+	for name, r := range g.rules {
+		if !slices.ContainsFunc(budgets, func(b rollout.Budget) bool { return b.Name == name }) {
+			r.alerts.stop()
+			delete(g.rules, name)
+		}
+	}
 }
 
 // rules are the gates of one budget, read once for each generation of it.
@@ -115,15 +84,14 @@ type rules struct {
 	problem   string
 	workloads *workloadsRule
 	pods      []rollout.PodsGate
-	alerts    *alertsRule
+	alerts    *poller
 
 	mu sync.Mutex
-	// last is the last answer, and found holds what the pods gates answered at a version.
-	last  *rollout.Budget
+	// found holds what the pods gates answered at a version.
 	found podBlocks
 }
 
-// look adds the closed gates to a budget. If they have changed, it wakes waiting rollouts. evicted are nodes with a record of evictions.
+// look adds the closed gates to a budget. evicted are nodes with a record of evictions.
 func (g *gates) look(from *v1alpha1.NodeDisruptionBudget, b *rollout.Budget, evicted []*corev1.Node) {
 	r := g.read(from)
 	if r.problem != "" {
@@ -141,34 +109,25 @@ func (g *gates) look(from *v1alpha1.NodeDisruptionBudget, b *rollout.Budget, evi
 		b.Blocks, b.NodeBlocks = append(b.Blocks, found.all...), found.byNode
 	}
 	if r.alerts != nil {
-		if block := g.closedByAlerts(from.Name, r.alerts); block.Gate != "" {
+		block, ignored := r.alerts.judge()
+		if block.Gate != "" {
 			b.Blocks = append(b.Blocks, block)
 		}
-	}
-	if r.differs(*b) {
-		g.changed()
+		b.AlertsIgnored = ignored
 	}
 }
 
-// differs stores an answer, and reports whether it differs from the last one.
-func (r *rules) differs(b rollout.Budget) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	last := r.last
-	r.last = &b
-	return last != nil && (!slices.Equal(last.Blocks, b.Blocks) || !maps.Equal(last.NodeBlocks, b.NodeBlocks))
-}
-
-// read returns a budget's gates, and starts the watches that they need.
+// read returns a budget's gates, and starts the watches and the poller that they need.
 func (g *gates) read(from *v1alpha1.NodeDisruptionBudget) *rules {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if r := g.rules[from.Name]; r != nil && r.uid == from.UID && r.generation == from.Generation {
-		return r
+	last := g.rules[from.Name]
+	if last != nil && last.uid == from.UID && last.generation == from.Generation {
+		return last
 	}
 	r := &rules{uid: from.UID, generation: from.Generation}
 	if gates := from.Spec.Gates; gates != nil {
-		if err := r.parse(gates); err != nil {
+		if err := r.parse(g, gates); err != nil {
 			r = &rules{uid: from.UID, generation: from.Generation, problem: "spec.gates." + err.Error()}
 		}
 	}
@@ -183,12 +142,24 @@ func (g *gates) read(from *v1alpha1.NodeDisruptionBudget) *rules {
 	if r.byNamespace() {
 		g.namespaces.want()
 	}
+	var before *poller
+	if last != nil {
+		before = last.alerts
+	}
+	if before != nil && r.alerts != nil && equality.Semantic.DeepEqual(before.gate, r.alerts.gate) {
+		r.alerts = before // It keeps its answers.
+	} else {
+		before.stop()
+		if r.alerts != nil {
+			g.start(r.alerts.run)
+		}
+	}
 	g.rules[from.Name] = r
 	return r
 }
 
 // parse reads a budget's gates. The error names the field.
-func (r *rules) parse(from *v1alpha1.Gates) error {
+func (r *rules) parse(g *gates, from *v1alpha1.Gates) error {
 	var err error
 	if w := from.Workloads; w != nil {
 		r.workloads = &workloadsRule{}
@@ -203,7 +174,7 @@ func (r *rules) parse(from *v1alpha1.Gates) error {
 		return err
 	}
 	if a := from.Alerts; a != nil {
-		if r.alerts, err = newAlertsRule(a); err != nil {
+		if r.alerts, err = newPoller(g, a); err != nil {
 			return fmt.Errorf("alerts.%w", err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/rollout"
@@ -65,8 +66,16 @@ func byName(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) }
 // hasRecord reports whether a Node has a record of evictions.
 func hasRecord(n *corev1.Node) bool { return n.Annotations[v1alpha1.AnnotationEvicted] != "" }
 
-// NodeChanged reports whether the fields of a trimmed Node that decisions need differ.
-func NodeChanged(a, b *corev1.Node) bool {
-	return !maps.Equal(a.Labels, b.Labels) || !maps.Equal(a.Annotations, b.Annotations) ||
+// NodeChanged reports whether the fields of a trimmed Node that decisions need differ. A Node may be nil.
+func NodeChanged(old, now client.Object) bool {
+	a, okA := old.(*corev1.Node)
+	b, okB := now.(*corev1.Node)
+	return !okA || !okB || !maps.Equal(a.Labels, b.Labels) || !maps.Equal(a.Annotations, b.Annotations) ||
 		!equality.Semantic.DeepEqual(a.Spec, b.Spec) || !equality.Semantic.DeepEqual(a.Status, b.Status)
+}
+
+// SpecChanged reports whether an object has another spec, or is another object of the same name. A deletion counts too: the
+// API server then raises the generation. An object may be nil.
+func SpecChanged(old, now client.Object) bool {
+	return old == nil || now == nil || old.GetUID() != now.GetUID() || old.GetGeneration() != now.GetGeneration()
 }

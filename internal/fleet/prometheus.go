@@ -28,27 +28,13 @@ type alert struct {
 	firing bool
 }
 
-// prometheus queries alerts.
-type prometheus struct {
-	api       promv1.API
-	transport *http.Transport
-}
-
-func newPrometheus(address string) (*prometheus, error) {
-	transport, ok := api.DefaultRoundTripper.(*http.Transport)
-	if !ok {
-		return nil, errors.New("the HTTP client has another transport")
-	}
-	p := &prometheus{transport: transport.Clone()}
-	c, err := api.NewClient(api.Config{Address: address, RoundTripper: bounded{p.transport}})
+func newPrometheus(address string) (promv1.API, error) {
+	c, err := api.NewClient(api.Config{Address: address, RoundTripper: bounded{api.DefaultRoundTripper}})
 	if err != nil {
 		return nil, fmt.Errorf("reading the URL, %w", cause(err))
 	}
-	p.api = promv1.NewAPI(c)
-	return p, nil
+	return promv1.NewAPI(c), nil
 }
-
-func (p *prometheus) close() { p.transport.CloseIdleConnections() }
 
 // bounded limits the size of an answer to maxAnswer.
 type bounded struct{ next http.RoundTripper }
@@ -64,13 +50,13 @@ func (b bounded) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// alerts returns the pending and firing alerts. It queries the series ALERTS, which every compatible store has. If the
+// pendingAndFiring returns the pending and firing alerts. It queries the series ALERTS, which every compatible store has. If the
 // server has no queries, it reads the list of alerts.
-func (p *prometheus) alerts(ctx context.Context) ([]alert, error) {
-	value, warnings, _, err := p.api.Query(ctx, "ALERTS", time.Time{})
+func pendingAndFiring(ctx context.Context, server promv1.API) ([]alert, error) {
+	value, warnings, _, err := server.Query(ctx, "ALERTS", time.Time{})
 	switch {
 	case isNotFound(err):
-		return p.listed(ctx)
+		return listed(ctx, server)
 	case err != nil:
 		return nil, cause(err)
 	case len(warnings) > 0:
@@ -89,8 +75,8 @@ func (p *prometheus) alerts(ctx context.Context) ([]alert, error) {
 	return all, nil
 }
 
-func (p *prometheus) listed(ctx context.Context) ([]alert, error) {
-	result, err := p.api.Alerts(ctx)
+func listed(ctx context.Context, server promv1.API) ([]alert, error) {
+	result, err := server.Alerts(ctx)
 	if err != nil {
 		return nil, cause(err)
 	}

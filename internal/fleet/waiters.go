@@ -8,9 +8,10 @@ import (
 	"sync"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/event"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/rollout"
@@ -47,32 +48,15 @@ var reasonsOfBudgets = []v1alpha1.Reason{
 	v1alpha1.ReasonAlertsUnreachable, v1alpha1.ReasonWaveUnhealthy,
 }
 
-// Wake sends an event for each waiting rollout after every change that may affect a budget, until ctx ends.
-func (f *Fleet) Wake(ctx context.Context, w *Waiters) <-chan event.GenericEvent {
-	changed, woken := make(chan struct{}, 1), make(chan event.GenericEvent)
-	f.OnChange(func() {
-		select {
-		case changed <- struct{}{}:
-		default: // A wake-up is already pending.
-		}
+// Wake enqueues each waiting rollout after every change that may affect a budget.
+func (f *Fleet) Wake(w *Waiters) source.Source {
+	return source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		f.OnChange(func() {
+			for rollout := range w.all.Range {
+				key, _ := rollout.(types.NamespacedName)
+				queue.AddAfter(reconcile.Request{NamespacedName: key}, Coalesce)
+			}
+		})
+		return nil
 	})
-	go func() {
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-changed:
-			}
-			for key := range w.all.Range {
-				key, _ := key.(types.NamespacedName)
-				o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
-				select {
-				case <-ctx.Done():
-					return
-				case woken <- event.GenericEvent{Object: o}:
-				}
-			}
-		}
-	}()
-	return woken
 }

@@ -5,9 +5,11 @@ package fleet
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -15,6 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"moult.dev/moult/api/v1alpha1"
 )
 
 // The interval and the timeout of attempts to read objects.
@@ -23,17 +27,80 @@ const (
 	watchTimeout = 10 * time.Second
 )
 
-// SetupWithManager makes the manager run the watches and pollers of the gates, in the leader only. Each starts when a
-// budget or a rollout's order first needs it.
-func (f *Fleet) SetupWithManager(_ context.Context, m ctrl.Manager) error {
+// SetupWithManager watches Nodes and budgets. It also makes the manager run the watches and pollers of the gates, in the leader
+// only. Each starts when a budget or a rollout's order first needs it.
+func (f *Fleet) SetupWithManager(ctx context.Context, m ctrl.Manager) error {
 	g := f.gates
-	g.changed, g.api = f.Changed, m.GetAPIReader()
+	g.api = m.GetAPIReader()
+	g.start = func(run func(context.Context)) {
+		// The manager refuses it only while it stops.
+		_ = m.Add(manager.RunnableFunc(func(ctx context.Context) error {
+			run(ctx)
+			return nil
+		}))
+	}
 	for _, w := range g.watches {
-		if w.from == nil && w != g.pods {
+		if w != g.pods {
 			w.from = m.GetCache()
 		}
 	}
-	return m.Add(manager.RunnableFunc(g.run))
+	nodes, _, errNodes := follow(ctx, m.GetCache(), &corev1.Node{}, NodeChanged, f.Changed)
+	_, _, errBudgets := follow(ctx, m.GetCache(), &v1alpha1.NodeDisruptionBudget{}, SpecChanged, f.Changed)
+	if err := errors.Join(errNodes, errBudgets); err != nil {
+		return fmt.Errorf("watching nodes and budgets, %w", err)
+	}
+	f.store = nodes
+	return nil
+}
+
+// matters reports whether a change of an object matters. The old or the new object may be nil.
+type matters func(old, now client.Object) bool
+
+// follow watches a kind of objects. It returns the store that holds them, and calls notify after each change that matters.
+func follow(
+	ctx context.Context, in cache.Informers, object client.Object, change matters, notify func(),
+) (toolscache.Store, toolscache.ResourceEventHandlerRegistration, error) {
+	informer, err := in.GetInformer(ctx, object, cache.BlockUntilSynced(false))
+	if err != nil {
+		return nil, nil, err
+	}
+	shared, ok := informer.(toolscache.SharedInformer)
+	if !ok {
+		return nil, nil, errors.New("the cache has no store")
+	}
+	handler, err := informer.AddEventHandler(change.handler(notify))
+	return shared.GetStore(), handler, err
+}
+
+// handler calls notify after each change that matters.
+func (m matters) handler(notify func()) toolscache.ResourceEventHandler {
+	changed := func(old, now any) {
+		if last, ok := old.(toolscache.DeletedFinalStateUnknown); ok {
+			old = last.Obj
+		}
+		before, _ := old.(client.Object)
+		after, _ := now.(client.Object)
+		if m(before, after) {
+			notify()
+		}
+	}
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(o any) { changed(nil, o) },
+		UpdateFunc: changed,
+		DeleteFunc: func(o any) { changed(o, nil) },
+	}
+}
+
+// objectsOf returns the objects of a store.
+func objectsOf[T any](store toolscache.Store) []T {
+	stored := store.List()
+	objects := make([]T, 0, len(stored))
+	for _, o := range stored {
+		if object, ok := o.(T); ok {
+			objects = append(objects, object)
+		}
+	}
+	return objects
 }
 
 // watch is the watch of one kind of objects for gates.
@@ -43,8 +110,8 @@ type watch struct {
 	kind   string
 	object client.Object
 	list   client.ObjectList
-	// matters reports whether a change may affect a gate. The old or the new object may be nil.
-	matters func(old, now client.Object) bool
+	// matters reports whether a change may affect a gate.
+	matters matters
 	from    cache.Informers
 	// store holds the objects, after the watch is open.
 	store toolscache.Store
@@ -56,8 +123,8 @@ type watch struct {
 	why string
 }
 
-func newWatch(g *gates, kind string, object client.Object, list client.ObjectList, matters func(old, now client.Object) bool) *watch {
-	return &watch{gates: g, kind: kind, object: object, list: list, matters: matters, why: kind + " are being read"}
+func newWatch(g *gates, kind string, object client.Object, list client.ObjectList, change matters) *watch {
+	return &watch{gates: g, kind: kind, object: object, list: list, matters: change, why: kind + " are being read"}
 }
 
 // want starts the watch, if it is not started. The caller holds the lock of the gates.
@@ -87,6 +154,13 @@ func (w *watch) setUnknown(why string) bool {
 	return changed
 }
 
+// noticeKnown is called after a change that matters. Before all objects are known, it says nothing new.
+func (w *watch) noticeKnown() {
+	if w.unknown() == "" {
+		w.gates.notice()
+	}
+}
+
 // get returns an object of the store, or nil.
 func (w *watch) get(namespace, name string) client.Object {
 	key := toolscache.ObjectName{Namespace: namespace, Name: name}.String()
@@ -99,8 +173,11 @@ func (w *watch) get(namespace, name string) client.Object {
 func (w *watch) run(ctx context.Context) {
 	var handler toolscache.ResourceEventHandlerRegistration
 	err := wait.PollUntilContextCancel(ctx, watchRetry, true, func(ctx context.Context) (bool, error) {
-		var err error
-		if handler, err = w.open(ctx); err == nil {
+		err := w.tryRead(ctx)
+		if err == nil {
+			w.store, handler, err = follow(ctx, w.from, w.object, w.matters, w.noticeKnown)
+		}
+		if err == nil {
 			w.setUnknown(w.kind + " are being read")
 			return true, nil
 		}
@@ -114,42 +191,9 @@ func (w *watch) run(ctx context.Context) {
 	}
 }
 
-func (w *watch) open(ctx context.Context) (toolscache.ResourceEventHandlerRegistration, error) {
-	if w.from == nil {
-		return nil, errors.New("there is no cache for them")
-	}
-	// An informer does not return read errors.
+// tryRead returns the API server's error, such as a missing permission. An informer does not return it.
+func (w *watch) tryRead(ctx context.Context) error {
 	short, cancel := context.WithTimeout(ctx, watchTimeout)
 	defer cancel()
-	if err := w.gates.api.List(short, w.list, client.Limit(1)); err != nil {
-		return nil, err
-	}
-	informer, err := w.from.GetInformer(ctx, w.object, cache.BlockUntilSynced(false))
-	if err != nil {
-		return nil, err
-	}
-	shared, ok := informer.(toolscache.SharedInformer)
-	if !ok {
-		return nil, errors.New("their cache has no store")
-	}
-	w.store = shared.GetStore()
-	return informer.AddEventHandler(w.handler())
-}
-
-func (w *watch) handler() toolscache.ResourceEventHandler {
-	changed := func(old, now any) {
-		if last, ok := old.(toolscache.DeletedFinalStateUnknown); ok {
-			old = last.Obj
-		}
-		before, _ := old.(client.Object)
-		after, _ := now.(client.Object)
-		if w.matters(before, after) && w.unknown() == "" {
-			w.gates.notice()
-		}
-	}
-	return toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(o any) { changed(nil, o) },
-		UpdateFunc: changed,
-		DeleteFunc: func(o any) { changed(o, nil) },
-	}
+	return w.gates.api.List(short, w.list, client.Limit(1))
 }

@@ -5,10 +5,10 @@ package fleet
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 
 	toolscache "k8s.io/client-go/tools/cache"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -23,27 +23,14 @@ func (refused) List(context.Context, client.ObjectList, ...client.ListOption) er
 func TestWatchSaysWhatItFailsOf(t *testing.T) {
 	b := newBench(t)
 	from := budgetWith(t, "{pods: [{selector: {}}]}")
-	for _, tc := range []struct {
-		api  client.Reader
-		want string
-	}{
-		{b.Client, "PodsBlock: reading pods, there is no cache for them"},
-		{refused{}, "PodsBlock: reading pods, pods is forbidden"},
-	} {
-		if _, refuses := tc.api.(refused); refuses {
-			b.gates.pods.from = struct{ cache.Informers }{} // It is not asked.
-		}
-		b.gates.api = tc.api
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			b.gates.pods.run(ctx)
-		}()
-		b.eventually(tc.want, func() bool { return b.says(from) == tc.want })
-		cancel()
-		<-done
-	}
+	b.gates.api = refused{}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { b.gates.pods.run(ctx) })
+	const want = "PodsBlock: reading pods, pods is forbidden"
+	b.eventually(want, func() bool { return b.says(from) == want })
+	cancel()
+	running.Wait()
 }
 
 // What an informer has seen last of what it missed counts as gone.
@@ -57,7 +44,8 @@ func TestWatchCountsMissedDeletions(t *testing.T) {
 	if err := b.gates.pods.store.Delete(x); err != nil {
 		t.Fatal(err)
 	}
-	b.gates.pods.handler().OnDelete(toolscache.DeletedFinalStateUnknown{Key: "a/x", Obj: x})
+	w := b.gates.pods
+	w.matters.handler(w.noticeKnown).OnDelete(toolscache.DeletedFinalStateUnknown{Key: "a/x", Obj: x})
 	if got := b.says(from); got != "" {
 		t.Errorf("it says %q", got)
 	}

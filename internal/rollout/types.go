@@ -201,6 +201,8 @@ type Budget struct {
 	Blocks []Block
 	// NodeBlocks are the gates that are closed for single nodes, by name.
 	NodeBlocks map[string]Block
+	// AlertsIgnored says why the alerts gate is open although the alerts are not known; empty if they are known.
+	AlertsIgnored string
 }
 
 // Block is a closed gate.

@@ -20,7 +20,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/drain"
@@ -40,7 +39,6 @@ type Engine struct {
 	Fleet   *fleet.Fleet
 	Events  *events.Recorder
 	Reports *fleet.Reports
-	Waves   *fleet.Waves
 	// Waiting holds the rollouts that may continue after a change of a budget or a node.
 	Waiting *fleet.Waiters
 	Retries *Retries
@@ -56,7 +54,7 @@ type Engine struct {
 func NewEngine(kind string, clk clock.PassiveClock, c client.Client, f *fleet.Fleet, recorder *events.Recorder) *Engine {
 	return &Engine{
 		Kind: kind, Clock: clk, Client: c, Fleet: f, Events: recorder,
-		Reports: fleet.NewReports(), Waves: fleet.NewWaves(), Waiting: fleet.NewWaiters(), Retries: NewRetries(clk, kind),
+		Reports: fleet.NewReports(), Waiting: fleet.NewWaiters(), Retries: NewRetries(clk, kind),
 	}
 }
 
@@ -87,7 +85,7 @@ func (e *Engine) NewController(
 		Named(name).
 		For(rollouts, builder.WithPredicates(RolloutChanged)).
 		Watches(&corev1.Node{}, Soon(ofNode), builder.WithPredicates(NodeChanged)).
-		WatchesRawSource(source.Channel(e.Fleet.Wake(ctx, e.Waiting), Soon(Itself))).
+		WatchesRawSource(e.Fleet.Wake(e.Waiting)).
 		WatchesRawSource(e.Woken.Source()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: max(1, threads)}), nil
 }
@@ -101,7 +99,6 @@ func (e *Engine) Reconcile(ctx context.Context, request ctrl.Request, pass func(
 // Forget drops the memory and the metrics of a rollout that is gone.
 func (e *Engine) Forget(key types.NamespacedName) {
 	e.Waiting.Done(key)
-	e.Waves.Forget(key)
 	metrics.Forget(metrics.Rollout{Kind: e.Kind, NamespacedName: key})
 }
 

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -209,11 +208,7 @@ var RolloutChanged = changed(func(old, now client.Object) bool {
 })
 
 // NodeChanged filters out heartbeats. The cache has trimmed the Nodes, so every difference that remains matters.
-var NodeChanged = changed(func(old, now client.Object) bool {
-	a, okA := old.(*corev1.Node)
-	b, okB := now.(*corev1.Node)
-	return !okA || !okB || fleet.NodeChanged(a, b)
-})
+var NodeChanged = changed(fleet.NodeChanged)
 
 // Bell enqueues rollouts for causes that no watch of the controller shows.
 type Bell struct {

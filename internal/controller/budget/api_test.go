@@ -131,7 +131,7 @@ func newBench(t *testing.T) *bench {
 		t.Fatal(err)
 	}
 	b.fleet = fleet.New(clock.RealClock{}, m.GetClient(), pods)
-	if err := errors.Join(m.Add(pods), b.fleet.Watch(t.Context(), m.GetCache()), b.fleet.SetupWithManager(t.Context(), m),
+	if err := errors.Join(m.Add(pods), b.fleet.SetupWithManager(t.Context(), m),
 		NewController(clock.RealClock{}, m.GetClient(), b.fleet, recorder).SetupWithManager(t.Context(), m)); err != nil {
 		t.Fatal(err)
 	}

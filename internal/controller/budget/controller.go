@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package budget reports on NodeDisruptionBudgets. It does not enforce them: each rollout enforces them when it decides. It writes
-// their status, starts the pollers of Prometheus, and removes a Node's record of evictions once all workloads are available
-// again.
+// their status, and removes a Node's record of evictions once all workloads are available again.
 //
-//	read      the budgets, and the fleet with the gates that are closed
+//	read      the fleet with its budgets, and the gates that are closed
 //	examine   which nodes are unavailable, and what blocks (package rollout)
 //	report    one status write, then Events                                   status.go
 //	records   of evictions are removed                                        records.go
@@ -73,11 +72,10 @@ var specChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool { r
 // all is the request to reconcile all budgets and records.
 var all = reconcile.Request{}
 
-// wakeAll requests all, at the start and after each change of the fleet or of a gate.
+// wakeAll requests all, at the start and after each change of the fleet.
 func (c *Controller) wakeAll(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	wake := func() { q.AddAfter(all, coalesce) }
 	c.fleet.OnChange(wake)
-	c.fleet.OnGates(wake)
 	wake()
 	return nil
 }
@@ -85,21 +83,10 @@ func (c *Controller) wakeAll(_ context.Context, q workqueue.TypedRateLimitingInt
 // Reconcile reports the state of one budget. For the request all it reports all budgets, and removes records. It requeues
 // itself for the next time at which the clock alone can change a status.
 func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	// The budgets are read before the snapshot, so that no status claims to reflect a later generation.
 	var budgets v1alpha1.NodeDisruptionBudgetList
 	if err := c.client.List(ctx, &budgets); err != nil {
 		return ctrl.Result{}, fmt.Errorf("listing budgets, %w", err)
-	}
-	exist := map[string]bool{}
-	budgets.Items = slices.DeleteFunc(budgets.Items, func(b v1alpha1.NodeDisruptionBudget) bool {
-		exist[b.Name] = b.DeletionTimestamp == nil
-		return !exist[b.Name] || request != all && request.Name != b.Name
-	})
-	if request != all && !exist[request.Name] {
-		c.fleet.Forget(request.Name)
-		metrics.ForgetBudget(request.Name)
-	}
-	for i := range budgets.Items {
-		c.fleet.Poll(&budgets.Items[i])
 	}
 	s, err := c.fleet.Snapshot(ctx)
 	if err != nil {
@@ -110,12 +97,14 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	var result ctrl.Result
 	if request == all {
 		failed = append(failed, c.removeRecords(ctx, &s))
+	} else if !slices.ContainsFunc(s.Budgets, func(b rollout.Budget) bool { return b.Name == request.Name }) {
+		metrics.ForgetBudget(request.Name)
 	}
 	for i := range budgets.Items {
 		b := &budgets.Items[i]
 		of := slices.IndexFunc(s.Budgets, func(of rollout.Budget) bool { return of.Name == b.Name })
-		if of < 0 {
-			continue // It was deleted a moment ago.
+		if of < 0 || request != all && request.Name != b.Name {
+			continue
 		}
 		next, err := c.report(ctx, b, &s.Budgets[of], s.Nodes, now)
 		switch {

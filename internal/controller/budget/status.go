@@ -28,7 +28,7 @@ func (c *Controller) report(ctx context.Context, stored *v1alpha1.NodeDisruption
 	b := stored.DeepCopy()
 	b.Status = budget.Status(b, &account, now)
 	b.Status.Holders = b.Status.Holders[:min(len(b.Status.Holders), v1alpha1.MaxListedUnits)]
-	standing := status.Standing{Problem: of.Error, Limit: account.Limit, Notes: c.notes(stored, of, nodes)}
+	standing := status.Standing{Problem: of.Error, Limit: account.Limit, Notes: notes(of, nodes)}
 	status.SetBudgetConditions(b, standing, now)
 	metrics.SetBudget(b.Name, &b.Status)
 	if equality.Semantic.DeepEqual(stored.Status, b.Status) {
@@ -61,7 +61,7 @@ func (c *Controller) write(ctx context.Context, stored, b *v1alpha1.NodeDisrupti
 }
 
 // notes returns additions to the message: how many nodes are blocked by their own pods, and that Prometheus does not answer.
-func (c *Controller) notes(stored *v1alpha1.NodeDisruptionBudget, of *rollout.Budget, nodes map[string]*rollout.Node) []string {
+func notes(of *rollout.Budget, nodes map[string]*rollout.Node) []string {
 	var notes []string
 	blocked := 0
 	for name := range of.NodeBlocks {
@@ -75,8 +75,8 @@ func (c *Controller) notes(stored *v1alpha1.NodeDisruptionBudget, of *rollout.Bu
 	case blocked > 1:
 		notes = append(notes, fmt.Sprintf("%d nodes are blocked by pods that are on them", blocked))
 	}
-	if why := c.fleet.Unreachable(stored); why != "" {
-		notes = append(notes, "alerts are ignored: "+why)
+	if of.AlertsIgnored != "" {
+		notes = append(notes, "alerts are ignored: "+of.AlertsIgnored)
 	}
 	return notes
 }

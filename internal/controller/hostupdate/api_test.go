@@ -219,7 +219,7 @@ func (b *bench) operator() {
 	f := fleet.New(clock.RealClock{}, m.GetClient(), pods)
 	ctx, cancel := context.WithCancel(b.t.Context())
 	c := NewController(clock.RealClock{}, m.GetClient(), live, clientset.CoreV1(), f, recorder, Options{})
-	if err := errors.Join(m.Add(pods), f.Watch(ctx, m.GetCache()), f.SetupWithManager(ctx, m), c.SetupWithManager(ctx, m)); err != nil {
+	if err := errors.Join(m.Add(pods), f.SetupWithManager(ctx, m), c.SetupWithManager(ctx, m)); err != nil {
 		b.t.Fatal(err)
 	}
 	ended := make(chan error, 1)

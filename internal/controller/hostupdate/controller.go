@@ -104,7 +104,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	errs := []error{err, p.labelNodes(ctx, s.Objects), p.Settle(ctx)}
 	if p.problem == nil {
 		_, err := p.Start(ctx)
-		r.Status.Wave = p.Waves.Keep(key, r.UID, p.Decision.Wave)
+		r.Status.Wave = p.Decision.Wave
 		errs = append(errs, err)
 	} else {
 		c.Waiting.Done(key)

@@ -34,7 +34,7 @@ type hosts struct{ *pass }
 // Strategy of the rollout.
 func (h hosts) Strategy(total int) rollout.Strategy {
 	h.w.Now = h.Now // A claim begins when the rollout is admitted.
-	return h.w.Strategy(total, h.Waves.Latest(h.Key, h.UID, h.w.Rollout.Status.Wave))
+	return h.w.Strategy(total, h.w.Rollout.Status.Wave)
 }
 
 // Start claims a node and orders its host to prepare the update.

@@ -41,7 +41,7 @@ type jobs struct{ *pass }
 // Strategy of the Plan.
 func (j jobs) Strategy(total int) rollout.Strategy {
 	j.w.Now = j.Now // A claim begins when the rollout is admitted.
-	return j.w.Strategy(total, j.Waves.Latest(j.Key, j.UID, j.w.Plan.Status.Wave))
+	return j.w.Strategy(total, j.w.Plan.Status.Wave)
 }
 
 // Start claims the node for the Plan's current attempt. It writes nothing if the claim is current, or while an older Job still runs.
@@ -156,7 +156,7 @@ func (p *pass) adopt(ctx context.Context, t *plan.Unit) error {
 // yet.
 func (p *pass) start(ctx context.Context) error {
 	next, err := p.Start(ctx)
-	p.w.Plan.Status.Wave = p.Waves.Keep(p.Key, p.UID, p.Decision.Wave)
+	p.w.Plan.Status.Wave = p.Decision.Wave
 	var back []*plan.Unit
 	for _, t := range p.Turns {
 		if t.Pending && !t.Unreadable && !p.w.IsInterrupted(t) && !slices.Contains(next, t) {

@@ -210,7 +210,7 @@ func (s *stage) operator(t *testing.T) (stop func()) {
 			return sky.(cloud.Cloud), nil
 		},
 	})
-	if err := errors.Join(m.Add(pods), f.Watch(ctx, m.GetCache()), f.SetupWithManager(ctx, m), c.SetupWithManager(ctx, m)); err != nil {
+	if err := errors.Join(m.Add(pods), f.SetupWithManager(ctx, m), c.SetupWithManager(ctx, m)); err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)

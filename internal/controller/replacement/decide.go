@@ -71,8 +71,7 @@ func (m machines) Strategy(total int) rollout.Strategy {
 	s := rollout.New(m.rollout.Spec.Strategy, 1, total)
 	s.UID, s.Revision, s.Drains, s.OwnNode = m.UID, m.view.Revision, m.rules.Drains, m.options.NodeName
 	s.Health = rollout.NewHealth(m.rollout.Spec.Health)
-	s.Wave = m.Waves.Latest(m.Key, m.UID, m.rollout.Status.Wave)
-	s.Approved = m.rollout.Annotations[v1alpha1.AnnotationApprove]
+	s.Wave, s.Approved = m.rollout.Status.Wave, m.rollout.Annotations[v1alpha1.AnnotationApprove]
 	if m.rules.ControlPlane {
 		atOnce := 1
 		if m.etcd() {
@@ -119,7 +118,7 @@ func (p *pass) start(ctx context.Context) error {
 		return nil
 	}
 	chosen, err := p.Start(ctx)
-	p.rollout.Status.Wave = p.Waves.Keep(p.Key, p.UID, p.Decision.Wave)
+	p.rollout.Status.Wave = p.Decision.Wave
 	p.begin(ctx, chosen)
 	return err
 }
