@@ -69,26 +69,9 @@ type Facts struct {
 	DaemonSets map[types.NamespacedName]error
 }
 
-// ruling is the result of one check for one pod. An empty action continues with the next check.
-type ruling struct {
-	action  Action
-	reason  Reason
-	message string
-}
-
-// checks are all checks, in order. The first one with an action decides; a pod without one is evicted.
-var checks = []struct {
-	name  string
-	check func(*corev1.Pod, *Facts, *Options) ruling
-}{
-	{"selected", isSelected},
-	{"deletionOverdue", deletionOverdue},
-	{"mirror", isMirror},
-	{"finished", isFinished},
-	{"daemonSet", belongsToDaemonSet},
-	{"returned", hasReturned},
-	{"localStorage", hasLocalStorage},
-	{"unmanaged", isUnmanaged},
+// checks are all checks, in order. The first verdict with an action decides; a pod without one is evicted.
+var checks = []func(*corev1.Pod, *Facts, *Options) Verdict{
+	isSelected, deletionOverdue, isMirror, isFinished, belongsToDaemonSet, hasReturned, hasLocalStorage, isUnmanaged,
 }
 
 // Filter decides for each pod whether it is evicted, skipped or blocks the drain. The verdicts are in the order of
@@ -112,66 +95,66 @@ func MayEvict(pod *corev1.Pod) bool {
 }
 
 func judge(pod *corev1.Pod, f *Facts, o *Options) Verdict {
-	for i := range checks {
-		if r := checks[i].check(pod, f, o); r.action != "" {
-			return Verdict{pod, r.action, r.reason, r.message}
+	for _, check := range checks {
+		if v := check(pod, f, o); v.Action != "" {
+			return v
 		}
 	}
 	return Verdict{Pod: pod, Action: Evict}
 }
 
 // isSelected skips the pods that the selector doesn't select.
-func isSelected(pod *corev1.Pod, _ *Facts, o *Options) ruling {
+func isSelected(pod *corev1.Pod, _ *Facts, o *Options) Verdict {
 	if o.PodSelector == nil || o.PodSelector.Matches(labels.Set(pod.Labels)) {
-		return ruling{}
+		return Verdict{}
 	}
-	return ruling{Skip, ReasonNotSelected, "is not selected"}
+	return Verdict{pod, Skip, ReasonNotSelected, "is not selected"}
 }
 
 // deletionOverdue skips pods that should have ended long ago. The deletion timestamp is the end of the grace period, not the
 // time of the request.
-func deletionOverdue(pod *corev1.Pod, f *Facts, o *Options) ruling {
+func deletionOverdue(pod *corev1.Pod, f *Facts, o *Options) Verdict {
 	if o.SkipWaitForDelete <= 0 || pod.DeletionTimestamp.IsZero() || f.Now.Sub(pod.DeletionTimestamp.Time) <= o.SkipWaitForDelete {
-		return ruling{}
+		return Verdict{}
 	}
-	return ruling{Skip, ReasonDeletionOverdue, "should have ended more than " + o.SkipWaitForDelete.String() + " ago"}
+	return Verdict{pod, Skip, ReasonDeletionOverdue, "should have ended more than " + o.SkipWaitForDelete.String() + " ago"}
 }
 
 // isMirror skips the mirrors of static pods.
-func isMirror(pod *corev1.Pod, _ *Facts, _ *Options) ruling {
+func isMirror(pod *corev1.Pod, _ *Facts, _ *Options) Verdict {
 	if _, ok := pod.Annotations[corev1.MirrorPodAnnotationKey]; !ok {
-		return ruling{}
+		return Verdict{}
 	}
-	return ruling{Skip, ReasonMirrorPod, "mirrors a static pod"}
+	return Verdict{pod, Skip, ReasonMirrorPod, "mirrors a static pod"}
 }
 
 // isFinished evicts pods that have succeeded or failed, regardless of controller and volumes, because nothing runs in them.
-func isFinished(pod *corev1.Pod, _ *Facts, _ *Options) ruling {
+func isFinished(pod *corev1.Pod, _ *Facts, _ *Options) Verdict {
 	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
-		return ruling{action: Evict}
+		return Verdict{Pod: pod, Action: Evict}
 	}
-	return ruling{}
+	return Verdict{}
 }
 
 // belongsToDaemonSet never evicts the pod of a DaemonSet or an ExtendedDaemonSet, which would return at once. The
 // exception is a deleted DaemonSet with Force.
-func belongsToDaemonSet(pod *corev1.Pod, f *Facts, o *Options) ruling {
+func belongsToDaemonSet(pod *corev1.Pod, f *Facts, o *Options) Verdict {
 	owner, name, ok := daemonSetOf(pod)
 	// The owner of an ExtendedDaemonSet's pod is not read, because the pod is deleted with it.
 	if !ok && (owner == nil || owner.Kind != "ExtendedDaemonSetReplicaSet") {
-		return ruling{}
+		return Verdict{}
 	}
 	message := "belongs to " + owner.Kind + " " + owner.Name
 	err := f.DaemonSets[name]
 	switch {
 	case ok && apierrors.IsNotFound(err) && o.Force:
-		return ruling{}
+		return Verdict{}
 	case ok && err != nil:
-		return ruling{Block, ReasonDaemonSetUnread, message + ", which can't be read: " + err.Error()}
+		return Verdict{pod, Block, ReasonDaemonSetUnread, message + ", which can't be read: " + err.Error()}
 	case o.IgnoreDaemonSets:
-		return ruling{Skip, ReasonDaemonSet, message}
+		return Verdict{pod, Skip, ReasonDaemonSet, message}
 	}
-	return ruling{Block, ReasonDaemonSet, message}
+	return Verdict{pod, Block, ReasonDaemonSet, message}
 }
 
 // daemonSetOf returns the controller of the pod, and its name if it is a DaemonSet.
@@ -189,12 +172,12 @@ const settle = 30 * time.Second
 
 // hasReturned skips pods that were created after the drain began. They would return after an eviction, and the drain would
 // never end. A pod that does not tolerate the cordon is still evicted if it was created within settle.
-func hasReturned(pod *corev1.Pod, f *Facts, _ *Options) ruling {
+func hasReturned(pod *corev1.Pod, f *Facts, _ *Options) Verdict {
 	created := pod.CreationTimestamp.Time
 	if f.Since.IsZero() || created.Before(f.Since) || created.Before(f.Since.Add(settle)) && !toleratesCordon(pod) {
-		return ruling{}
+		return Verdict{}
 	}
-	return ruling{Skip, ReasonReturned, "came after the drain began"}
+	return Verdict{pod, Skip, ReasonReturned, "came after the drain began"}
 }
 
 func toleratesCordon(pod *corev1.Pod) bool {
@@ -205,21 +188,21 @@ func toleratesCordon(pod *corev1.Pod) bool {
 }
 
 // hasLocalStorage blocks pods that would lose the content of emptyDir volumes, unless the options allow it.
-func hasLocalStorage(pod *corev1.Pod, _ *Facts, o *Options) ruling {
+func hasLocalStorage(pod *corev1.Pod, _ *Facts, o *Options) Verdict {
 	for i := range pod.Spec.Volumes {
 		if v := &pod.Spec.Volumes[i]; v.EmptyDir != nil && !o.DeleteEmptyDirData {
-			return ruling{Block, ReasonLocalStorage, "has local data in emptyDir volume " + v.Name}
+			return Verdict{pod, Block, ReasonLocalStorage, "has local data in emptyDir volume " + v.Name}
 		}
 	}
-	return ruling{}
+	return Verdict{}
 }
 
 // isUnmanaged blocks pods without a controller, unless the options force it.
-func isUnmanaged(pod *corev1.Pod, _ *Facts, o *Options) ruling {
+func isUnmanaged(pod *corev1.Pod, _ *Facts, o *Options) Verdict {
 	if o.Force || metav1.GetControllerOfNoCopy(pod) != nil {
-		return ruling{}
+		return Verdict{}
 	}
-	return ruling{Block, ReasonUnmanaged, "has no controller"}
+	return Verdict{pod, Block, ReasonUnmanaged, "has no controller"}
 }
 
 // priority returns the priority of a pod, 0 if it has none.

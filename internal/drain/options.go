@@ -4,13 +4,12 @@ package drain
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
@@ -81,34 +80,23 @@ func (o *Options) timedOut(since, now time.Time) OnTimeout {
 
 // OptionsOf returns the options of a NodeRollout's spec. Pods of the operator, and of its Jobs, always stay.
 func OptionsOf(d *v1alpha1.NodeDrain) (Options, error) {
-	apart, err := labels.NewRequirement(upgradev1.LabelController, selection.DoesNotExist, nil)
-	if err != nil {
-		return Options{}, err
-	}
-	selector := labels.NewSelector().Add(*apart)
-	o := Options{IgnoreDaemonSets: true, DeleteEmptyDirData: true}
 	if d == nil {
-		o.PodSelector = selector
-		return o, nil
+		d = &v1alpha1.NodeDrain{}
 	}
-	if d.PodSelector != nil {
-		own, err := metav1.LabelSelectorAsSelector(d.PodSelector)
-		if err != nil {
-			return o, fmt.Errorf("spec.drain.podSelector is invalid, %w", err)
-		}
-		requirements, selectable := own.Requirements()
-		if !selectable {
-			return o, errors.New("spec.drain.podSelector is not selectable")
-		}
-		selector = selector.Add(requirements...)
+	o := Options{
+		Force: d.Force, IgnoreDaemonSets: true, DeleteEmptyDirData: ptr.Deref(d.DeleteEmptyDirData, true), DisableEviction: d.DisableEviction,
+		GracePeriodSeconds:  d.GracePeriodSeconds,
+		SkipWaitForDelete:   time.Duration(ptr.Deref(d.SkipWaitForDeleteSeconds, 0)) * time.Second,
+		Timeout:             ptr.Deref(d.Timeout, metav1.Duration{}).Duration,
+		OnTimeout:           OnTimeout(d.OnTimeout),
+		WaitForVolumeDetach: d.WaitForVolumeDetach,
 	}
-	o.PodSelector = selector
-	o.Force, o.DeleteEmptyDirData, o.DisableEviction = d.Force, ptr.Deref(d.DeleteEmptyDirData, true), d.DisableEviction
-	o.GracePeriodSeconds = d.GracePeriodSeconds
-	o.SkipWaitForDelete = time.Duration(ptr.Deref(d.SkipWaitForDeleteSeconds, 0)) * time.Second
-	o.OnTimeout, o.WaitForVolumeDetach = OnTimeout(d.OnTimeout), d.WaitForVolumeDetach
-	if d.Timeout != nil {
-		o.Timeout = d.Timeout.Duration
+	selects := ptr.Deref(d.PodSelector, metav1.LabelSelector{})
+	selects.MatchExpressions = append(slices.Clip(selects.MatchExpressions),
+		metav1.LabelSelectorRequirement{Key: upgradev1.LabelController, Operator: metav1.LabelSelectorOpDoesNotExist})
+	var err error
+	if o.PodSelector, err = metav1.LabelSelectorAsSelector(&selects); err != nil {
+		return o, fmt.Errorf("spec.drain.podSelector is invalid, %w", err)
 	}
 	return o, nil
 }

@@ -12,55 +12,49 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/cache"
 )
 
 // Watcher watches the pods of selected nodes only: one list and one watch for each node. It is safe for concurrent use.
 type Watcher struct {
-	client  typedcorev1.PodsGetter
+	client  typedcorev1.CoreV1Interface
 	changed func(node string)
 
 	mu sync.Mutex
-	// run starts a watch that ends with Run's context, or when it is stopped. It is nil before Run and after it.
+	// run runs a watch until Run's context ends, or until it is stopped. It is nil before Run.
 	run   func(watch func(context.Context)) (stop context.CancelFunc)
 	nodes map[string]*podsOf
-	wg    sync.WaitGroup
+}
+
+// podsOf are the pods of one node.
+type podsOf struct {
+	store    cache.Store
+	informer cache.Controller
+	stop     context.CancelFunc
 }
 
 // NewWatcher makes a Watcher. It calls changed when the pods of a node are first known, and after every addition, deletion
 // or relevant change of a pod. The function must not block; it may call the Watcher. The client's config must have no
 // timeout, which would end each watch.
-func NewWatcher(pods typedcorev1.PodsGetter, changed func(node string)) *Watcher {
-	return &Watcher{client: pods, changed: changed, nodes: map[string]*podsOf{}}
+func NewWatcher(client typedcorev1.CoreV1Interface, changed func(node string)) *Watcher {
+	return &Watcher{client: client, changed: changed, nodes: map[string]*podsOf{}}
 }
 
-// Run watches until the context ends, and returns when all watches have ended. It never fails: errors are retried with a
-// backoff of up to 30 seconds. It may be called once.
+// Run watches until the context ends. It never fails: errors are retried with a backoff of up to 30 seconds. It may be called
+// once.
 func (w *Watcher) Run(ctx context.Context) error {
 	w.mu.Lock()
 	w.run = func(watch func(context.Context)) context.CancelFunc {
 		ctx, stop := context.WithCancel(ctx)
-		w.wg.Go(func() {
-			defer stop()
-			watch(ctx)
-		})
+		go watch(ctx)
 		return stop
 	}
-	for name, pods := range w.nodes {
-		w.start(name, pods)
+	for node, pods := range w.nodes {
+		w.start(node, pods)
 	}
 	w.mu.Unlock()
-
 	<-ctx.Done()
-	w.mu.Lock()
-	w.run = nil
-	clear(w.nodes)
-	w.mu.Unlock()
-	w.wg.Wait()
 	return nil
 }
 
@@ -68,10 +62,10 @@ func (w *Watcher) Run(ctx context.Context) error {
 func (w *Watcher) Watch(node string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if _, ok := w.nodes[node]; ok {
+	if w.nodes[node] != nil {
 		return
 	}
-	pods := &podsOf{byUID: map[types.UID]*corev1.Pod{}}
+	pods := w.newPodsOf(node)
 	w.nodes[node] = pods
 	if w.run != nil {
 		w.start(node, pods)
@@ -82,12 +76,8 @@ func (w *Watcher) Watch(node string) {
 func (w *Watcher) Stop(node string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	pods, ok := w.nodes[node]
-	if !ok {
-		return
-	}
-	delete(w.nodes, node)
-	if pods.stop != nil {
+	if pods := w.nodes[node]; pods != nil {
+		delete(w.nodes, node)
 		pods.stop()
 	}
 }
@@ -96,123 +86,66 @@ func (w *Watcher) Stop(node string) {
 // and health need. They are shared, and must not be changed. It returns false while they are not known.
 func (w *Watcher) Pods(node string) ([]corev1.Pod, bool) {
 	w.mu.Lock()
-	pods, ok := w.nodes[node]
+	of := w.nodes[node]
 	w.mu.Unlock()
-	if !ok {
+	if of == nil || !of.informer.HasSynced() {
 		return nil, false
 	}
-	return pods.list()
-}
-
-// start starts a node's watch. The caller holds the lock.
-func (w *Watcher) start(node string, pods *podsOf) {
-	api := w.client.Pods(metav1.NamespaceAll)
-	selector := fields.OneTermEqualSelector(NodeNameField, node).String()
-	both := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.FieldSelector = selector
-			return api.List(ctx, o)
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.FieldSelector = selector
-			return api.Watch(ctx, o)
-		},
-	}, w.client)
-	reflector := cache.NewReflectorWithOptions(both, &corev1.Pod{}, pods, cache.ReflectorOptions{Name: "pods of node " + node})
-	pods.stop = w.run(func(ctx context.Context) {
-		pods.changed = func() {
-			if ctx.Err() == nil {
-				w.changed(node)
-			}
+	var pods []corev1.Pod
+	for _, object := range of.store.List() {
+		if pod, ok := object.(*corev1.Pod); ok {
+			pods = append(pods, *pod)
 		}
-		reflector.RunWithContext(ctx)
-	})
-}
-
-// podsOf holds the pods of one node. A reflector writes to it.
-type podsOf struct {
-	stop    context.CancelFunc
-	changed func()
-
-	mu     sync.Mutex
-	synced bool
-	byUID  map[types.UID]*corev1.Pod
-}
-
-var _ cache.ReflectorStore = (*podsOf)(nil)
-
-func (p *podsOf) list() ([]corev1.Pod, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.synced {
-		return nil, false
-	}
-	pods := make([]corev1.Pod, 0, len(p.byUID))
-	for _, pod := range p.byUID {
-		pods = append(pods, *pod)
 	}
 	slices.SortFunc(pods, func(a, b corev1.Pod) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	return pods, true
 }
 
-// Add is called for a new pod.
-func (p *podsOf) Add(object any) error { return p.Update(object) }
-
-// Update is called for a changed pod.
-func (p *podsOf) Update(object any) error {
-	if pod, ok := object.(*corev1.Pod); ok {
-		kept := trim(pod)
-		p.mu.Lock()
-		changed := !equality.Semantic.DeepEqual(p.byUID[pod.UID], kept)
-		p.byUID[pod.UID] = kept
-		p.mu.Unlock()
-		p.notify(changed)
-	}
-	return nil
+// newPodsOf returns the pods of a node, before their watch starts.
+func (w *Watcher) newPodsOf(node string) *podsOf {
+	pods := &podsOf{stop: func() {}}
+	pods.store, pods.informer = cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: cache.NewListWatchFromClient(
+			w.client.RESTClient(), "pods", metav1.NamespaceAll, fields.OneTermEqualSelector(NodeNameField, node),
+		),
+		ObjectType: &corev1.Pod{},
+		Transform:  trim,
+		Handler: cache.ResourceEventHandlerDetailedFuncs{
+			AddFunc: func(_ any, isInInitialList bool) {
+				if !isInInitialList {
+					w.changed(node)
+				}
+			},
+			UpdateFunc: func(old, now any) {
+				if !equality.Semantic.DeepEqual(old, now) {
+					w.changed(node)
+				}
+			},
+			DeleteFunc: func(any) { w.changed(node) },
+		},
+	})
+	return pods
 }
 
-// Delete is called for a deleted pod.
-func (p *podsOf) Delete(object any) error {
-	if pod, ok := object.(*corev1.Pod); ok {
-		p.mu.Lock()
-		_, changed := p.byUID[pod.UID]
-		delete(p.byUID, pod.UID)
-		p.mu.Unlock()
-		p.notify(changed)
-	}
-	return nil
-}
-
-// Replace is called with all pods, at the beginning and after a broken watch.
-func (p *podsOf) Replace(objects []any, _ string) error {
-	all := make(map[types.UID]*corev1.Pod, len(objects))
-	for _, object := range objects {
-		if pod, ok := object.(*corev1.Pod); ok {
-			all[pod.UID] = trim(pod)
+// start starts a node's watch. The caller holds the lock.
+func (w *Watcher) start(node string, pods *podsOf) {
+	pods.stop = w.run(func(ctx context.Context) {
+		go pods.informer.RunWithContext(ctx)
+		if cache.WaitFor(ctx, "", pods.informer.HasSyncedChecker()) {
+			w.changed(node)
 		}
-	}
-	p.mu.Lock()
-	changed := !p.synced || !equality.Semantic.DeepEqual(p.byUID, all)
-	p.byUID, p.synced = all, true
-	p.mu.Unlock()
-	p.notify(changed)
-	return nil
-}
-
-// Resync is never called.
-func (p *podsOf) Resync() error { return nil }
-
-func (p *podsOf) notify(changed bool) {
-	if changed {
-		p.changed()
-	}
+	})
 }
 
 // trim keeps the fields of a pod that drains and health need. It drops the resourceVersion, which changes with every other
 // field.
-func trim(p *corev1.Pod) *corev1.Pod {
+func trim(object any) (any, error) {
+	p, ok := object.(*corev1.Pod)
+	if !ok {
+		return object, nil
+	}
 	kept := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: p.Namespace, Name: p.Name, UID: p.UID, Labels: p.Labels, CreationTimestamp: p.CreationTimestamp,
@@ -241,7 +174,7 @@ func trim(p *corev1.Pod) *corev1.Pod {
 			kept.Status.Conditions = []corev1.PodCondition{{Type: c.Type, Status: c.Status, LastTransitionTime: c.LastTransitionTime}}
 		}
 	}
-	return kept
+	return kept, nil
 }
 
 // trimVolume keeps whether a volume is local, or which claim it uses; nil for all others.

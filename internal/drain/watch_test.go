@@ -55,13 +55,7 @@ func TestAPIWatcher(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Errorf("running, %v", err)
 	}
-	if n := line.open(); n > 0 {
-		t.Errorf("%d watches are left", n)
-	}
-	w.Watch("n3")
-	if _, ok := w.Pods("n3"); ok {
-		t.Error("pods are known that no one watches")
-	}
+	w.eventually("all watches have ended", func() (string, bool) { return fmt.Sprintf("%d are open", line.open()), line.open() == 0 })
 }
 
 type watching struct {

@@ -60,7 +60,7 @@ func NewEngine(kind string, clk clock.PassiveClock, c client.Client, f *fleet.Fl
 
 // DrainBy lets the engine drain nodes. live reads past the cache, and its config comes from drain.NeverWait. The engine watches the pods of
 // the drained nodes with pods.
-func (e *Engine) DrainBy(live drain.Client, pods typedcorev1.PodsGetter) *Engine {
+func (e *Engine) DrainBy(live drain.Client, pods typedcorev1.CoreV1Interface) *Engine {
 	watcher := drain.NewWatcher(pods, e.PodsChanged)
 	e.Drainer, e.Works, e.Woken, e.followPods = drain.New(e.Clock, live), NewWorks(watcher), &Bell{}, watcher.Run
 	return e
@@ -75,9 +75,7 @@ func (e *Engine) PodsChanged(node string) {
 
 // NewController returns the builder of a controller of this kind. Changes of rollouts, Nodes, drained pods and budgets wake rollouts. The
 // caller adds further watches, and completes the builder.
-func (e *Engine) NewController(
-	ctx context.Context, m ctrl.Manager, name string, threads int, rollouts client.Object, ofNode MapFunc,
-) (*builder.Builder, error) {
+func (e *Engine) NewController(m ctrl.Manager, name string, threads int, rollouts client.Object, ofNode MapFunc) (*builder.Builder, error) {
 	if err := m.Add(manager.RunnableFunc(e.followPods)); err != nil {
 		return nil, fmt.Errorf("following pods, %w", err)
 	}

@@ -71,7 +71,7 @@ type Controller struct {
 }
 
 // NewController returns a controller of NodeRollouts; SetupWithManager makes it run. See turn.Engine.DrainBy for the clients.
-func NewController(clk clock.PassiveClock, c client.Client, live drain.Client, pods typedcorev1.PodsGetter, f *fleet.Fleet, recorder *events.Recorder, o Options) *Controller {
+func NewController(clk clock.PassiveClock, c client.Client, live drain.Client, pods typedcorev1.CoreV1Interface, f *fleet.Fleet, recorder *events.Recorder, o Options) *Controller {
 	return &Controller{Engine: turn.NewEngine(turn.Kind, clk, c, f, recorder).DrainBy(live, pods), options: o}
 }
 

@@ -11,8 +11,8 @@ import (
 )
 
 // SetupWithManager makes the manager run this controller.
-func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error {
-	b, err := c.NewController(ctx, m, "noderollout.hostupdate", c.options.Threads, turn.Object(), turn.RolloutsOfNode(c.Client, false))
+func (c *Controller) SetupWithManager(_ context.Context, m ctrl.Manager) error {
+	b, err := c.NewController(m, "noderollout.hostupdate", c.options.Threads, turn.Object(), turn.RolloutsOfNode(c.Client, false))
 	if err != nil {
 		return err
 	}

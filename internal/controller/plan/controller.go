@@ -65,7 +65,7 @@ type Controller struct {
 }
 
 // NewController returns a controller of Plans; SetupWithManager makes it run. See turn.Engine.DrainBy for the clients.
-func NewController(clk clock.PassiveClock, c client.Client, live drain.Client, pods typedcorev1.PodsGetter, f *fleet.Fleet, recorder *events.Recorder, o Options) *Controller {
+func NewController(clk clock.PassiveClock, c client.Client, live drain.Client, pods typedcorev1.CoreV1Interface, f *fleet.Fleet, recorder *events.Recorder, o Options) *Controller {
 	return &Controller{Engine: turn.NewEngine(kind, clk, c, f, recorder).DrainBy(live, pods), options: o}
 }
 

@@ -117,7 +117,7 @@ func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error
 	}
 	plans := &unstructured.Unstructured{}
 	plans.SetGroupVersionKind(groupVersionKind)
-	b, err := c.NewController(ctx, m, "plan.rollout", c.options.Threads, plans, turn.PlansOfNode(c.Client, groupVersionKind, c.options.Namespace))
+	b, err := c.NewController(m, "plan.rollout", c.options.Threads, plans, turn.PlansOfNode(c.Client, groupVersionKind, c.options.Namespace))
 	if err != nil {
 		return err
 	}

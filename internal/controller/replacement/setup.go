@@ -11,8 +11,8 @@ import (
 )
 
 // SetupWithManager makes the manager run this controller.
-func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error {
-	b, err := c.NewController(ctx, m, "noderollout.replacement", c.options.Threads, turnof.Object(), turnof.RolloutsOfNode(c.Client, true))
+func (c *Controller) SetupWithManager(_ context.Context, m ctrl.Manager) error {
+	b, err := c.NewController(m, "noderollout.replacement", c.options.Threads, turnof.Object(), turnof.RolloutsOfNode(c.Client, true))
 	if err != nil {
 		return err
 	}
