@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,11 +20,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -323,4 +326,14 @@ func (s *settings) findImage(ctx context.Context, clientset kubernetes.Interface
 	own := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == "moult" })
 	s.Job.Image = containers[max(own, 0)].Image
 	return nil
+}
+
+// lease returns the lock that this process holds while it leads. In a Pod the holder is the Pod's name. So a container that restarts after its
+// host went down need not wait until its own Lease expires. A Pod never runs two of these containers at once.
+func (s *settings) lease(cfg *rest.Config) (resourcelock.Interface, error) {
+	if !s.leaderElect {
+		return nil, nil
+	}
+	holder := resourcelock.ResourceLockConfig{Identity: cmp.Or(os.Getenv("POD_NAME"), s.nodeName+"_"+string(uuid.NewUUID()))}
+	return resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, s.Namespace, s.Name, holder, cfg, s.renewDeadline)
 }

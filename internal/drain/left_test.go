@@ -22,9 +22,9 @@ func TestLeft(t *testing.T) {
 		"3 pods left; pod web/b can't be evicted: forbidden (and 1 more)":     {Pods: []Outcome{in("a", Evicted, ""), in("b", Failed, "forbidden"), held}},
 		"2 pods left; pod web/u has no controller":                            {Pods: []Outcome{in("a", Waiting, ""), in("u", Refused, "has no controller")}},
 		"1 pod left; pod web/api is held by PodDisruptionBudget web/api: no":  {Pods: []Outcome{held}, Attached: []string{"pv-1"}},
-		"no pods left; volume pv-1 is still attached":                         {Attached: []string{"pv-1"}},
-		"no pods left; volumes 1, 2, 3, 4, 5 are still attached":              {Attached: []string{"1", "2", "3", "4", "5"}},
-		"no pods left; volumes 1, 2, 3, 4, 5 and 2 more are still attached":   {Attached: []string{"1", "2", "3", "4", "5", "6", "7"}},
+		"no pods left; volumes still attached: pv-1":                          {Attached: []string{"pv-1"}},
+		"no pods left; volumes still attached: 1, 2, 3, 4, 5":                 {Attached: []string{"1", "2", "3", "4", "5"}},
+		"no pods left; volumes still attached: 1, 2, 3, 4, 5 and 2 more":      {Attached: []string{"1", "2", "3", "4", "5", "6", "7"}},
 	} {
 		expect(t, want, want, r.Left())
 	}

@@ -159,7 +159,12 @@ const maxNamed = 5
 func (r *Result) Left() string {
 	left := len(r.In(Refused, Waiting, Blocked, Failed, Evicted, Terminating))
 	if left == 0 && len(r.Attached) > 0 {
-		return volumesLeft(r.Attached)
+		named := r.Attached[:min(len(r.Attached), maxNamed)]
+		text := "no pods left; volumes still attached: " + strings.Join(named, ", ")
+		if more := len(r.Attached) - len(named); more > 0 {
+			text += fmt.Sprintf(" and %d more", more)
+		}
+		return text
 	}
 	text := fmt.Sprintf("%d pods left", left)
 	if left == 1 {
@@ -172,15 +177,4 @@ func (r *Result) Left() string {
 		}
 	}
 	return text
-}
-
-func volumesLeft(names []string) string {
-	if len(names) == 1 {
-		return "no pods left; volume " + names[0] + " is still attached"
-	}
-	more := ""
-	if n := len(names) - maxNamed; n > 0 {
-		names, more = names[:maxNamed], fmt.Sprintf(" and %d more", n)
-	}
-	return "no pods left; volumes " + strings.Join(names, ", ") + more + " are still attached"
 }

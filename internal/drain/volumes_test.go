@@ -116,7 +116,7 @@ func TestPassWaitsForVolumes(t *testing.T) {
 	r = a.pass(t, o)
 	expect(t, "attached", []string{"pv-db", "pv-old"}, r.Attached)
 	expect(t, "next", start.Add(retryAfter), r.Next)
-	expect(t, "left", "no pods left; volumes pv-db, pv-old are still attached", r.Left())
+	expect(t, "left", "no pods left; volumes still attached: pv-db, pv-old", r.Left())
 	if r.Done() || r.Stuck() {
 		t.Errorf("volumes are not only waited for: %+v", r)
 	}
@@ -127,7 +127,7 @@ func TestPassWaitsForVolumes(t *testing.T) {
 	a.remove(t, attachment("n1", "pv-db"))
 	r = a.pass(t, o)
 	expect(t, "one less", []string{"pv-old"}, r.Attached)
-	expect(t, "left", "no pods left; volume pv-old is still attached", r.Left())
+	expect(t, "left", "no pods left; volumes still attached: pv-old", r.Left())
 	a.remove(t, attachment("n1", "pv-old"))
 	if r := a.pass(t, o); !r.Done() || !r.Next.IsZero() {
 		t.Errorf("not done: %+v", r)
@@ -136,9 +136,9 @@ func TestPassWaitsForVolumes(t *testing.T) {
 
 func TestPassWhenTheTimeForVolumesIsOver(t *testing.T) {
 	for on, want := range map[OnTimeout]string{
-		"":             "no pods left; volumes pv-a, pv-b are still attached",
-		HaltOnTimeout:  "no pods left; volumes pv-a, pv-b are still attached",
-		SkipOnTimeout:  "no pods left; volumes pv-a, pv-b are still attached",
+		"":             "no pods left; volumes still attached: pv-a, pv-b",
+		HaltOnTimeout:  "no pods left; volumes still attached: pv-a, pv-b",
+		SkipOnTimeout:  "no pods left; volumes still attached: pv-a, pv-b",
 		ForceOnTimeout: "",
 	} {
 		a := newAPI(t)

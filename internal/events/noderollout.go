@@ -23,8 +23,23 @@ var (
 	NodeRolloutRevision = computed(normal, "Revision", func(r nodeRollout) string { return "Nodes are brought to " + r.Status.Revision })
 	// HostsStarted: these nodes are in a turn.
 	HostsStarted = about(normal, "Started", func(_ nodeRollout, nodes []string) string { return "Started on Nodes " + some(nodes) })
-	// HostFailed: a node's turn failed.
-	HostFailed = saying[nodeRollout](warning, "Failed", "%s")
+	// NodeFailed: a node's turn failed.
+	NodeFailed = saying[nodeRollout](warning, "Failed", "%s")
+
+	// MachineAdopted: Ducklett had begun to replace this node, and the rollout continues.
+	MachineAdopted = saying[nodeRollout](normal, "Adopted", "Node %s is taken over from Ducklett in the middle of its replacement")
+	// MachinesStarted: the machines of these nodes are being replaced.
+	MachinesStarted = about(normal, "Started", func(_ nodeRollout, nodes []string) string {
+		return "The machines of Nodes " + some(nodes) + " are being replaced"
+	})
+	// MachineReplaced: the turn has ended.
+	MachineReplaced = about(normal, "Updated", func(_ nodeRollout, t *v1alpha1.MachineTurn) string {
+		return fmt.Sprintf("Node %s of scale set %s has taken its place, and is well", cmp.Or(t.ReplacementNode, t.Replacement), t.ScaleSet)
+	})
+	// ScaleSetWell: a scale set can be read and changed again.
+	ScaleSetWell = saying[nodeRollout](normal, "ScaleSetWell", "Scale set %s can be changed again")
+	// RollbackImpossible: the previous image can't be restored.
+	RollbackImpossible = saying[nodeRollout](warning, "RollbackImpossible", "More turns have failed than the strategy allows, and no image is restored: %s")
 )
 
 // HostRebooting: a node is drained, and its host is ordered to reboot. The version may be empty.
@@ -50,4 +65,43 @@ func NodeRolloutWave(r *v1alpha1.NodeRollout, w *v1alpha1.WaveStatus) Event {
 func NodeRolloutComplete(r *v1alpha1.NodeRollout) Event {
 	total := ptr.Deref(r.Status.Counts, v1alpha1.UnitCounts{}).Total
 	return Event{r, normal, "Complete", fmt.Sprintf("All %d nodes are updated", total)}
+}
+
+// MachineAdded: a replacement was added.
+func MachineAdded(r *v1alpha1.NodeRollout, t *v1alpha1.MachineTurn) Event {
+	return Event{r, normal, "MachineAdded", fmt.Sprintf("Machine %s of scale set %s takes the place of %s",
+		t.Replacement, t.ScaleSet, cmp.Or(t.Node, t.Machine, "one that is gone"))}
+}
+
+// MachineDraining: the replacement is ready, and the node is claimed for its drain.
+func MachineDraining(r *v1alpha1.NodeRollout, t *v1alpha1.MachineTurn) Event {
+	text := "Node " + t.Node + " is drained"
+	if t.ReplacementNode != "" {
+		text += ": its replacement, Node " + t.ReplacementNode + ", is ready"
+	}
+	return Event{r, normal, "Draining", text}
+}
+
+// MachineDeleted: a machine and its node are gone. before is the turn before the deletion; it may have had no Node.
+func MachineDeleted(r *v1alpha1.NodeRollout, t, before *v1alpha1.MachineTurn) Event {
+	what := "The machine of Node " + before.Node
+	if before.Node == "" {
+		what = "Machine " + before.Machine + ", which has no Node,"
+	}
+	return Event{r, normal, "MachineDeleted", fmt.Sprintf("%s in scale set %s is deleted", what, t.ScaleSet)}
+}
+
+// MachineDiscarded: a replacement is deleted, because the turn is no longer wanted.
+func MachineDiscarded(r *v1alpha1.NodeRollout, t *v1alpha1.MachineTurn, why string) Event {
+	return Event{r, normal, "MachineDiscarded", fmt.Sprintf("Machine %s of scale set %s is deleted again: %s", t.Replacement, t.ScaleSet, why)}
+}
+
+// ScaleSetTrouble: a scale set can't be read or changed.
+func ScaleSetTrouble(r *v1alpha1.NodeRollout, s *v1alpha1.ScaleSetStatus) Event {
+	return Event{r, warning, string(s.Reason), "Scale set " + s.Name + ": " + s.Message}
+}
+
+// RolledBack: the previous image is restored.
+func RolledBack(r *v1alpha1.NodeRollout, set, from, to string) Event {
+	return Event{r, warning, "RolledBack", fmt.Sprintf("Scale set %s has image %s again: more turns have failed with %s than the strategy allows", set, to, from)}
 }

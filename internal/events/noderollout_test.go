@@ -26,7 +26,7 @@ func TestNodeRolloutEvents(t *testing.T) {
 		"Started":   {HostsStarted(r, []string{"n1", "n2"}), "Normal", "Started on Nodes n1,n2"},
 		"Rebooting": {HostRebooting(r, "n1", ""), "Normal", "The host of Node n1 is ordered to reboot into its update"},
 		"Updated":   {HostUpdated(r, "n1", "1.20.3"), "Normal", "Node n1 is updated to 1.20.3"},
-		"Failed":    {HostFailed(r, "it broke"), "Warning", "it broke"},
+		"Failed":    {NodeFailed(r, "it broke"), "Warning", "it broke"},
 		"Halted":    {NodeRolloutHalted(r, "bad"), "Warning", "No more nodes are started: bad"},
 		"Complete":  {NodeRolloutComplete(r), "Normal", "All 3 nodes are updated"},
 		"WaitingForApproval": {

@@ -149,20 +149,15 @@ func (r *Recorder) run(ctx context.Context) {
 }
 
 func (r *Recorder) write(ctx context.Context, e *corev1.Event) {
-	result, err := r.correlator.EventCorrelate(e)
-	if err != nil {
-		log.Log.Error(err, "an event can't be written", "reason", e.Reason, "message", e.Message)
-		return
-	}
 	var written *corev1.Event
-	var last error
-	err = wait.ExponentialBackoffWithContext(ctx, retry, func(ctx context.Context) (bool, error) {
-		if written, last = r.send(ctx, result); isFinal(last) {
-			return false, last
-		}
-		return last == nil, nil
-	})
-	if err != nil {
+	result, last := r.correlator.EventCorrelate(e)
+	if last == nil {
+		_ = wait.ExponentialBackoffWithContext(ctx, retry, func(ctx context.Context) (bool, error) {
+			written, last = r.send(ctx, result)
+			return last == nil || isFinal(last), nil
+		})
+	}
+	if last != nil {
 		log.Log.Error(last, "an event can't be written", "reason", e.Reason, "message", e.Message)
 		return
 	}

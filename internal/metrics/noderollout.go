@@ -3,14 +3,25 @@
 package metrics
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
 
 	"moult.dev/moult/api/v1alpha1"
 )
 
-var hostVersions = gauge("moult_host_versions",
-	"Nodes of a NodeRollout by the version that their hosts run, for the most frequent versions.", "name", "version")
+var (
+	hostVersions = gauge("moult_host_versions",
+		"Nodes of a NodeRollout by the version that their hosts run, for the most frequent versions.", "name", "version")
+	cloudCalls = histogram("moult_cloud_call_duration_seconds",
+		"How long calls of clouds took, by provider, call and outcome: ok, or the kind of the error.",
+		[]float64{0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30}, "provider", "call", "outcome")
+	machines = gauge("moult_machines", "Machines of a scale set that a NodeRollout is for, by what the cloud says of them.",
+		"name", "scale_set", "state")
+	outdatedMachines = gauge("moult_machines_outdated", "Machines of a scale set that must be replaced.", "name", "scale_set")
+	phases           = histogram("moult_machine_phase_duration_seconds", "How long the turns of machines were in a phase.", seconds, "name", "phase")
+)
 
 // SetHostVersions sets how many nodes of a NodeRollout run which version.
 func SetHostVersions(name string, versions []v1alpha1.HostVersion) {
@@ -24,4 +35,28 @@ func SetHostVersions(name string, versions []v1alpha1.HostVersion) {
 func ForgetNodeRollout(key types.NamespacedName) {
 	forget(prometheus.Labels{"name": key.Name}, hostVersions, machines, outdatedMachines, phases)
 	Forget(Rollout{Kind: "NodeRollout", NamespacedName: key})
+}
+
+// ObserveCloudCall records a call of a cloud.
+func ObserveCloudCall(provider, call, outcome string, took time.Duration) {
+	cloudCalls.WithLabelValues(provider, call, outcome).Observe(took.Seconds())
+}
+
+// SetMachines sets how many machines of a scale set are in which state, and how many are outdated.
+func SetMachines(name, set string, states map[string]int, outdated int) {
+	forget(prometheus.Labels{"name": name, "scale_set": set}, machines)
+	for state, n := range states {
+		machines.WithLabelValues(name, set, state).Set(float64(n))
+	}
+	outdatedMachines.WithLabelValues(name, set).Set(float64(outdated))
+}
+
+// ForgetScaleSet removes a scale set that a NodeRollout no longer changes.
+func ForgetScaleSet(name, set string) {
+	forget(prometheus.Labels{"name": name, "scale_set": set}, machines, outdatedMachines)
+}
+
+// ObservePhase records how long a turn was in a phase.
+func ObservePhase(name string, phase v1alpha1.MachinePhase, took time.Duration) {
+	phases.WithLabelValues(name, string(phase)).Observe(took.Seconds())
 }

@@ -28,9 +28,6 @@ func (f *Fleet) health(name string, own *Health, now time.Time) (why string, end
 		return "there is no such node", end
 	}
 	r := n.ready()
-	if !r.ready {
-		return "not ready" + from(r.since), end
-	}
 	if h, end := unhealthy(own.MinReady, &own.NodesGate, n, r, now); h.Cause != "" {
 		return h.Message, end
 	}

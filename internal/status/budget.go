@@ -16,33 +16,23 @@ const (
 	reasonOpen    = "Open"
 )
 
-// Standing is the input of a budget's conditions besides its status.
-type Standing struct {
-	// Problem says what is invalid; empty if nothing is.
-	Problem string
-	// Limit is how many nodes may be unavailable; negative when there is no limit by number.
-	Limit int
-	// Notes are appended to the message.
-	Notes []string
-}
-
-// SetBudgetConditions sets Ready, Open, Reconciling and Stalled of a budget whose status lists what blocks it.
-func SetBudgetConditions(b *v1alpha1.NodeDisruptionBudget, s Standing, now time.Time) {
-	open, reason, message := budgetOpen(b, s)
-	for _, note := range s.Notes {
-		message += "; " + note
-	}
+// SetBudgetConditions sets Ready, Open, Reconciling and Stalled of a budget whose status lists what blocks it. problem says what is
+// invalid; empty if nothing is. limit is how many nodes may be unavailable; negative when there is no limit by number. The notes are
+// appended to the message.
+func SetBudgetConditions(b *v1alpha1.NodeDisruptionBudget, problem string, limit int, notes []string, now time.Time) {
+	open, reason, message := budgetOpen(b, limit)
+	message = strings.Join(append([]string{message}, notes...), "; ")
 	set := conditionSetter(&b.Status.Conditions, b.Generation, now)
 	set(v1alpha1.ConditionOpen, open, reason, message)
-	if s.Problem != "" {
-		setKstatus(set, false, true, string(v1alpha1.ReasonBudgetInvalid), s.Problem)
+	if problem != "" {
+		setKstatus(set, false, true, string(v1alpha1.ReasonBudgetInvalid), problem)
 		return
 	}
 	setKstatus(set, true, false, reasonGoverns, fmt.Sprintf("%d of %s unavailable; %s", b.Status.Unavailable, nodes(int(b.Status.Matched)), message))
 }
 
 // budgetOpen returns whether rollouts may claim nodes now, and why.
-func budgetOpen(b *v1alpha1.NodeDisruptionBudget, s Standing) (open bool, reason, message string) {
+func budgetOpen(b *v1alpha1.NodeDisruptionBudget, limit int) (open bool, reason, message string) {
 	if blocks := b.Status.BlockedBy; len(blocks) > 0 {
 		why := make([]string, len(blocks))
 		for i := range blocks {
@@ -50,13 +40,13 @@ func budgetOpen(b *v1alpha1.NodeDisruptionBudget, s Standing) (open bool, reason
 		}
 		return false, string(blocks[0].Gate), "no node may be taken: " + strings.Join(why, "; ")
 	}
-	switch left := s.Limit - int(b.Status.Unavailable); {
-	case s.Limit < 0:
+	switch left := limit - int(b.Status.Unavailable); {
+	case limit < 0:
 		return true, reasonOpen, "nodes may be taken, there is no limit by number"
-	case s.Limit == 0:
+	case limit == 0:
 		return false, string(v1alpha1.ReasonBudgetExhausted), "no node may be taken: maxUnavailable allows none"
 	case left <= 0:
-		return false, string(v1alpha1.ReasonBudgetExhausted), fmt.Sprintf("no node may be taken: at most %d may be unavailable", s.Limit)
+		return false, string(v1alpha1.ReasonBudgetExhausted), fmt.Sprintf("no node may be taken: at most %d may be unavailable", limit)
 	default:
 		return true, reasonOpen, nodes(left) + " may be taken"
 	}

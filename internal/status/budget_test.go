@@ -22,48 +22,50 @@ func TestSetBudgetConditions(t *testing.T) {
 		return s
 	}
 	for name, tc := range map[string]struct {
-		status   v1alpha1.NodeDisruptionBudgetStatus
-		standing Standing
+		status  v1alpha1.NodeDisruptionBudgetStatus
+		problem string
+		limit   int
+		notes   []string
 		// The conditions as "status reason message".
 		ready, open, stalled string
 	}{
 		"room": {
-			v1alpha1.NodeDisruptionBudgetStatus{Matched: 5, Unavailable: 1}, Standing{Limit: 2},
+			v1alpha1.NodeDisruptionBudgetStatus{Matched: 5, Unavailable: 1}, "", 2, nil,
 			"True Governs 1 of 5 nodes unavailable; 1 node may be taken", "True Open 1 node may be taken", "False Governs ",
 		},
 		"much room": {
-			v1alpha1.NodeDisruptionBudgetStatus{Matched: 1}, Standing{Limit: 3},
+			v1alpha1.NodeDisruptionBudgetStatus{Matched: 1}, "", 3, nil,
 			"True Governs 0 of 1 node unavailable; 3 nodes may be taken", "True Open 3 nodes may be taken", "False Governs ",
 		},
 		"no limit": {
-			v1alpha1.NodeDisruptionBudgetStatus{Matched: 5}, Standing{Limit: -1, Notes: []string{"a note", "another"}},
+			v1alpha1.NodeDisruptionBudgetStatus{Matched: 5}, "", -1, []string{"a note", "another"},
 			"True Governs 0 of 5 nodes unavailable; nodes may be taken, there is no limit by number; a note; another",
 			"True Open nodes may be taken, there is no limit by number; a note; another", "False Governs ",
 		},
 		"full": {
-			v1alpha1.NodeDisruptionBudgetStatus{Matched: 5, Unavailable: 2}, Standing{Limit: 2},
+			v1alpha1.NodeDisruptionBudgetStatus{Matched: 5, Unavailable: 2}, "", 2, nil,
 			"True Governs 2 of 5 nodes unavailable; no node may be taken: at most 2 may be unavailable",
 			"False BudgetExhausted no node may be taken: at most 2 may be unavailable", "False Governs ",
 		},
 		"none": {
-			v1alpha1.NodeDisruptionBudgetStatus{Matched: 5}, Standing{},
+			v1alpha1.NodeDisruptionBudgetStatus{Matched: 5}, "", 0, nil,
 			"True Governs 0 of 5 nodes unavailable; no node may be taken: maxUnavailable allows none",
 			"False BudgetExhausted no node may be taken: maxUnavailable allows none", "False Governs ",
 		},
 		"blocked": {
-			blocked(v1alpha1.ReasonAlertsActive, v1alpha1.ReasonPodsBlock), Standing{Limit: 3},
+			blocked(v1alpha1.ReasonAlertsActive, v1alpha1.ReasonPodsBlock), "", 3, nil,
 			"True Governs 1 of 5 nodes unavailable; no node may be taken: by AlertsActive; by PodsBlock",
 			"False AlertsActive no node may be taken: by AlertsActive; by PodsBlock", "False Governs ",
 		},
 		"invalid": {
-			blocked(v1alpha1.ReasonBudgetInvalid), Standing{Limit: 3, Problem: "spec.windows[0]: no"},
+			blocked(v1alpha1.ReasonBudgetInvalid), "spec.windows[0]: no", 3, nil,
 			"False BudgetInvalid spec.windows[0]: no", "False BudgetInvalid no node may be taken: by BudgetInvalid", "True BudgetInvalid spec.windows[0]: no",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := &v1alpha1.NodeDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Generation: 3}, Status: tc.status}
-			SetBudgetConditions(b, tc.standing, morning)
-			SetBudgetConditions(b, tc.standing, morning.Add(time.Hour))
+			SetBudgetConditions(b, tc.problem, tc.limit, tc.notes, morning)
+			SetBudgetConditions(b, tc.problem, tc.limit, tc.notes, morning.Add(time.Hour))
 			for kind, want := range map[string]string{
 				v1alpha1.ConditionReady: tc.ready, v1alpha1.ConditionOpen: tc.open, v1alpha1.ConditionStalled: tc.stalled,
 			} {

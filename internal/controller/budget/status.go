@@ -8,9 +8,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"moult.dev/moult/api/v1alpha1"
@@ -28,8 +26,7 @@ func (c *Controller) report(ctx context.Context, stored *v1alpha1.NodeDisruption
 	b := stored.DeepCopy()
 	b.Status = budget.Status(b, &account, now)
 	b.Status.Holders = b.Status.Holders[:min(len(b.Status.Holders), v1alpha1.MaxListedUnits)]
-	standing := status.Standing{Problem: of.Error, Limit: account.Limit, Notes: notes(of, nodes)}
-	status.SetBudgetConditions(b, standing, now)
+	status.SetBudgetConditions(b, of.Error, account.Limit, notes(of, nodes), now)
 	metrics.SetBudget(b.Name, &b.Status)
 	if equality.Semantic.DeepEqual(stored.Status, b.Status) {
 		return account.Next, nil
@@ -45,16 +42,12 @@ func (c *Controller) report(ctx context.Context, stored *v1alpha1.NodeDisruption
 
 // write patches the stored status of a budget.
 func (c *Controller) write(ctx context.Context, stored, b *v1alpha1.NodeDisruptionBudget) error {
-	base := client.Object(stored)
+	base := stored.DeepCopy()
 	if len(stored.Status.Conditions) == 0 {
-		// No status is stored yet. A Go status with zero counts looks the same, but the patch must contain its counts.
-		base = &metav1.PartialObjectMetadata{ObjectMeta: stored.ObjectMeta}
+		// No status is stored yet. The patch must contain the counts, even if they are zero.
+		base.Status.Matched, base.Status.Unavailable = -1, -1
 	}
-	body, err := client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}).Data(b)
-	if err == nil {
-		err = c.client.Status().Patch(ctx, b, client.RawPatch(types.MergePatchType, body))
-	}
-	if err != nil {
+	if err := c.client.Status().Patch(ctx, b, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})); err != nil {
 		return fmt.Errorf("writing status, %w", err)
 	}
 	return nil

@@ -108,7 +108,7 @@ func (h hosts) Fail(t *hostupdate.Unit) turn.Write {
 	if t.Claim.Changed != nil {
 		step = node.Step{Also: orderCheck(&t.Report, v1alpha1.HostActionStabilize)}
 	}
-	return turn.Write{Step: step, Then: func() { h.Happened(events.HostFailed(h.w.Rollout, t.Failure.Message)) }}
+	return turn.Write{Step: step, Then: func() { h.Happened(events.NodeFailed(h.w.Rollout, t.Failure.Message)) }}
 }
 
 // Release ends the orders of the turn.

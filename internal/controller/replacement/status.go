@@ -150,7 +150,7 @@ func (p *pass) writeStatus(ctx context.Context) error {
 func (p *pass) recordProgress(t *machine.Turn, before *v1alpha1.MachineTurn) {
 	if before.Failed == nil && t.Failed != nil {
 		metrics.ObserveTurn(p.Name(), metrics.TurnFailed, t.Failed.Time.Sub(t.Since.Time))
-		p.Happened(events.MachineFailed(p.rollout, t.Failed.Message))
+		p.Happened(events.NodeFailed(p.rollout, t.Failed.Message))
 	}
 	if before.Phase == t.Phase {
 		return
