@@ -249,7 +249,8 @@ func (s *settings) setUp(ctx context.Context, m ctrl.Manager, recorder *events.R
 			o := replacement.Options{
 				NodeName: s.nodeName, Threads: s.Threads, Clouds: s.clouds.of, Plane: controlplane.New(live, controlplane.Certificates(s.etcdCertificates)),
 			}
-			return errors.Join(s.keepDucklettRollouts(m), replacement.NewController(c, m.GetClient(), live, pods, f, recorder, o).SetupWithManager(ctx, m))
+			k := &keeper{client: m.GetClient(), rollouts: s.ducklettRollouts}
+			return errors.Join(k.SetupWithManager(m), replacement.NewController(c, m.GetClient(), live, pods, f, recorder, o).SetupWithManager(ctx, m))
 		},
 	}
 	for _, name := range allControllers {

@@ -144,16 +144,11 @@ type keeper struct {
 	rollouts map[string]*v1alpha1.NodeRolloutSpec
 }
 
-// keepDucklettRollouts sets up the keeper of the NodeRollouts that Ducklett's flags create, if any.
-func (s *settings) keepDucklettRollouts(m ctrl.Manager) error {
-	if len(s.ducklettRollouts) == 0 {
+// SetupWithManager makes the manager run the keeper, if there are NodeRollouts to keep.
+func (k *keeper) SetupWithManager(m ctrl.Manager) error {
+	if len(k.rollouts) == 0 {
 		return nil
 	}
-	return (&keeper{client: m.GetClient(), rollouts: s.ducklettRollouts}).SetupWithManager(m)
-}
-
-// SetupWithManager makes the manager run the keeper.
-func (k *keeper) SetupWithManager(m ctrl.Manager) error {
 	ours := func(o client.Object) bool { _, is := k.rollouts[o.GetName()]; return is }
 	atStart := source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		for name := range k.rollouts {

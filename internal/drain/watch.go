@@ -139,31 +139,23 @@ func (w *Watcher) start(node string, pods *podsOf) {
 	})
 }
 
-// trim keeps the fields of a pod that drains and health need. It drops the resourceVersion, which changes with every other
-// field.
+// trim keeps the fields of a pod that drains and health need. It drops the versions, which change with fields that do not matter.
 func trim(object any) (any, error) {
 	p, ok := object.(*corev1.Pod)
 	if !ok {
 		return object, nil
 	}
 	kept := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: p.Namespace, Name: p.Name, UID: p.UID, Labels: p.Labels, CreationTimestamp: p.CreationTimestamp,
-			DeletionTimestamp: p.DeletionTimestamp, DeletionGracePeriodSeconds: p.DeletionGracePeriodSeconds,
-		},
-		Spec: corev1.PodSpec{NodeName: p.Spec.NodeName, Priority: p.Spec.Priority, Tolerations: p.Spec.Tolerations},
+		ObjectMeta: p.ObjectMeta,
+		Spec:       corev1.PodSpec{NodeName: p.Spec.NodeName, Priority: p.Spec.Priority, Tolerations: p.Spec.Tolerations},
 		Status: corev1.PodStatus{
 			Phase:                 p.Status.Phase,
 			InitContainerStatuses: trimStatuses(p.Status.InitContainerStatuses),
 			ContainerStatuses:     trimStatuses(p.Status.ContainerStatuses),
 		},
 	}
-	if owner := metav1.GetControllerOf(p); owner != nil {
-		kept.OwnerReferences = []metav1.OwnerReference{*owner}
-	}
-	if value, ok := p.Annotations[corev1.MirrorPodAnnotationKey]; ok {
-		kept.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: value}
-	}
+	TrimMeta(kept)
+	kept.ResourceVersion, kept.Generation = "", 0
 	for i := range p.Spec.Volumes {
 		if v := trimVolume(&p.Spec.Volumes[i]); v != nil {
 			kept.Spec.Volumes = append(kept.Spec.Volumes, *v)
@@ -175,6 +167,22 @@ func trim(object any) (any, error) {
 		}
 	}
 	return kept, nil
+}
+
+// TrimMeta keeps the identity, the labels and the controller of an object, and whether a pod is static.
+func TrimMeta(o metav1.Object) {
+	o.SetManagedFields(nil)
+	o.SetFinalizers(nil)
+	var owners []metav1.OwnerReference
+	if owner := metav1.GetControllerOf(o); owner != nil {
+		owners = []metav1.OwnerReference{*owner}
+	}
+	o.SetOwnerReferences(owners)
+	var annotations map[string]string
+	if value, ok := o.GetAnnotations()[corev1.MirrorPodAnnotationKey]; ok {
+		annotations = map[string]string{corev1.MirrorPodAnnotationKey: value}
+	}
+	o.SetAnnotations(annotations)
 }
 
 // trimVolume keeps whether a volume is local, or which claim it uses; nil for all others.

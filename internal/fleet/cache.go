@@ -3,7 +3,6 @@
 package fleet
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -18,6 +17,7 @@ import (
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/drain"
 )
 
 // CacheOptions limits the manager's cache to the fields that the fleet needs. It includes kinds that only gates watch;
@@ -38,7 +38,7 @@ func CacheOptions() map[client.Object]cache.ByObject {
 // TrimWorkload keeps the desired and available pods of a workload, and the labels of a Namespace.
 func TrimWorkload(object any) (any, error) {
 	if o, ok := object.(metav1.Object); ok {
-		trimMeta(o)
+		drain.TrimMeta(o)
 	}
 	switch o := object.(type) {
 	case *corev1.Namespace:
@@ -123,11 +123,7 @@ func NewPodCache(cfg *rest.Config, o cache.Options) (cache.Cache, error) {
 			Transform: TrimPod,
 		},
 	}
-	c, err := cache.New(cfg, o)
-	if err != nil {
-		return nil, fmt.Errorf("making the cache of pods, %w", err)
-	}
-	return c, nil
+	return cache.New(cfg, o)
 }
 
 // TrimPod keeps the fields of a Pod that gates and drains need.
@@ -136,24 +132,8 @@ func TrimPod(object any) (any, error) {
 	if !ok {
 		return object, nil
 	}
-	trimMeta(p)
+	drain.TrimMeta(p)
 	p.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName}
 	p.Status = corev1.PodStatus{Phase: p.Status.Phase}
 	return p, nil
-}
-
-// trimMeta keeps the identity, the labels and the controller of an object, and whether a pod is static.
-func trimMeta(o metav1.Object) {
-	o.SetManagedFields(nil)
-	o.SetFinalizers(nil)
-	var owners []metav1.OwnerReference
-	if owner := metav1.GetControllerOf(o); owner != nil {
-		owners = []metav1.OwnerReference{*owner}
-	}
-	o.SetOwnerReferences(owners)
-	var annotations map[string]string
-	if value, ok := o.GetAnnotations()[corev1.MirrorPodAnnotationKey]; ok {
-		annotations = map[string]string{corev1.MirrorPodAnnotationKey: value}
-	}
-	o.SetAnnotations(annotations)
 }

@@ -73,7 +73,7 @@ func (a *Account) count(b *Budget, name string, n *Node, r readiness, now time.T
 	}
 }
 
-// finish adds what depends on all nodes, or on none.
+// finish sorts the holders, and adds the limit and the blocks.
 func (a *Account) finish(b *Budget, now time.Time) {
 	slices.SortFunc(a.Holders, func(x, y Holder) int { return cmp.Compare(x.Node, y.Node) })
 	if b.MaxUnavailable != nil {
@@ -96,13 +96,13 @@ func (a *Account) finish(b *Budget, now time.Time) {
 	a.Blocks = append(a.Blocks, b.Blocks...)
 	if len(a.draining) > 0 {
 		slices.Sort(a.draining)
-		a.Blocks = append(a.Blocks, undrained(a.draining...))
+		a.Blocks = append(a.Blocks, undrainedBlock(a.draining...))
 	}
 }
 
-// undrained closes the workloads gate until a drain is complete. Pods that are not evicted yet, or that terminate, still
+// undrainedBlock closes the workloads gate until a drain is complete. Pods that are not evicted yet, or that terminate, still
 // count as available. Without this rule two drains could run together, and each would find all workloads available.
-func undrained(nodes ...string) Block {
+func undrainedBlock(nodes ...string) Block {
 	return Block{v1alpha1.ReasonWorkloadsUnavailable, "nodes that are not drained yet: " + list(nodes, len(nodes))}
 }
 
@@ -121,7 +121,7 @@ func (b *Budget) selects(n *Node) bool {
 func (b *Budget) unavailable(n *Node, r readiness, now time.Time) (h Holder, end time.Time) {
 	for i := range n.Claims {
 		if c := &n.Claims[i]; !c.RecordsResult() {
-			return Holder{Cause: v1alpha1.CauseClaimed, By: c.Rollout, Message: "claimed by " + c.Rollout + from(c.Since.Time), Since: c.Since.Time}, end
+			return Holder{Cause: v1alpha1.CauseClaimed, By: c.Rollout, Message: "claimed by " + c.Rollout + sinceText(c.Since.Time), Since: c.Since.Time}, end
 		}
 	}
 	if n.Unschedulable {
@@ -203,15 +203,15 @@ func (p *pass) budgets(c *candidate) []*account {
 	return c.accounts
 }
 
-// spend books the cost of a unit that is started now. A node that was already unavailable adds no cost, but its drain
+// bookBudget books the cost of a unit that is started now. A node that was already unavailable adds no cost, but its drain
 // counts.
-func spend(p *pass, c *candidate) {
+func bookBudget(p *pass, c *candidate) {
 	if !p.disrupts(c) {
 		return
 	}
 	for _, a := range p.budgets(c) {
 		if a.Workloads && p.strategy.Drains {
-			block := undrained(c.Unit.Node)
+			block := undrainedBlock(c.Unit.Node)
 			a.Account.Blocks = append(a.Account.Blocks, Block{block.Gate, a.withName(block.Message)})
 		}
 		if a.holders[c.Node] {
@@ -233,7 +233,7 @@ func (p *pass) disrupts(c *candidate) bool { return !c.Claimed && !p.strategy.Cl
 // explain returns why the budget is used up.
 func (a *account) explain() string {
 	if a.message == "" {
-		a.message = a.withName(fmt.Sprintf("%s unavailable, at most %d allowed", count(a.used), a.Limit))
+		a.message = a.withName(fmt.Sprintf("%s unavailable, at most %d allowed", nodeCount(a.used), a.Limit))
 		var who []string
 		for _, h := range a.Holders[:min(len(a.Holders), named)] {
 			who = append(who, h.Node+" "+h.Message)
@@ -255,18 +255,18 @@ func (a *account) explainDomain(own string) string {
 		names := make([]string, 0, len(a.Domains))
 		for name := range a.Domains {
 			if name != own {
-				names = append(names, domain(name))
+				names = append(names, domainName(name))
 			}
 		}
 		slices.Sort(names)
 		text = a.withName(fmt.Sprintf("nodes of %s=%s wait while some of %s are unavailable, at most %d at once",
-			a.TopologyKey, domain(own), list(names, len(names)), a.MaxDomains))
+			a.TopologyKey, domainName(own), list(names, len(names)), a.MaxDomains))
 		a.domainMessage[own] = text
 	}
 	return text
 }
 
-func domain(name string) string {
+func domainName(name string) string {
 	if name == "" {
 		return "(none)"
 	}

@@ -16,16 +16,16 @@ func optedOut(_ *pass, c *candidate) (v1alpha1.Reason, string) {
 	return "", ""
 }
 
-// fit refuses units that can't be updated at all; the unit has the reason.
-func fit(_ *pass, c *candidate) (v1alpha1.Reason, string) {
+// updatable refuses units that can't be updated at all; the unit has the reason.
+func updatable(_ *pass, c *candidate) (v1alpha1.Reason, string) {
 	if c.State == v1alpha1.UnitFailed {
 		return "", "" // Its reason is the reason of the failure.
 	}
 	return c.Reason, c.Message
 }
 
-// understood starts nothing in a rollout with an invalid strategy.
-func understood(p *pass, _ *candidate) (v1alpha1.Reason, string) {
+// strategyValid starts nothing in a rollout with an invalid strategy.
+func strategyValid(p *pass, _ *candidate) (v1alpha1.Reason, string) {
 	if p.strategy.Error != "" {
 		return v1alpha1.ReasonStrategyInvalid, p.strategy.Error
 	}

@@ -145,11 +145,11 @@ func (w *CronWindow) instant(wall time.Time) time.Time {
 	_, offset := at.Zone()
 	if !start.IsZero() {
 		_, before := start.Add(-time.Second).Zone()
-		if earlier := at.Add(time.Duration(offset-before) * time.Second); earlier.Before(start) && shows(earlier, wall) {
+		if earlier := at.Add(time.Duration(offset-before) * time.Second); earlier.Before(start) && showsWallClock(earlier, wall) {
 			return earlier // It occurs twice: this is the first.
 		}
 	}
-	if shows(at, wall) {
+	if showsWallClock(at, wall) {
 		return at
 	}
 	// Skipped: at is before or after the change, and the change counts.
@@ -159,8 +159,8 @@ func (w *CronWindow) instant(wall time.Time) time.Time {
 	return start
 }
 
-// shows reports whether this is the wall clock time at an instant.
-func shows(at, wall time.Time) bool {
+// showsWallClock reports whether this is the wall clock time at an instant.
+func showsWallClock(at, wall time.Time) bool {
 	return at.Hour() == wall.Hour() && at.Minute() == wall.Minute() && at.Day() == wall.Day()
 }
 

@@ -34,8 +34,8 @@ type book struct {
 var standard = rules{
 	checks: []check{
 		{"optedOut", optedOut},
-		{"fit", fit},
-		{"understood", understood},
+		{"fit", updatable},
+		{"understood", strategyValid},
 		{"paused", paused},
 		{"failures", notHalted},
 		{"window", insideWindow},
@@ -54,7 +54,7 @@ var standard = rules{
 		{"maxFailures", tooManyFailed},
 	},
 	endings: []ending{
-		{"there", waveThere},
+		{"there", waveHasNode},
 		{"updated", waveUpdated},
 		{"offered", waveOffered},
 		{"allowed", waveAllowed},
@@ -65,7 +65,7 @@ var standard = rules{
 	},
 	books: []book{
 		{"slot", func(p *pass, c *candidate) { p.slots.start(c.Unit) }},
-		{"budget", spend},
+		{"budget", bookBudget},
 	},
 }
 
@@ -95,7 +95,7 @@ type pass struct {
 
 	wave  waves
 	slots slots
-	// accounts are computed for the first unit that needs them; asking counts the candidates.
+	// accounts are computed for the first unit that needs them. asking is the number of candidates.
 	accounts []*account
 	matched  []*account
 	opened   bool
@@ -165,7 +165,7 @@ func newPass(by *rules, s *Strategy, units []Unit, fleet *Fleet, now time.Time) 
 		}
 	}
 	order := p.sort(candidates)
-	p.divide(units, order)
+	p.divideIntoWaves(units, order)
 	p.lookAtFailures(units)
 	return p, order
 }

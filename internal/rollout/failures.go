@@ -54,10 +54,10 @@ func tooManyFailed(p *pass, failed []string) string {
 	if limit == nil || len(failed) <= *limit {
 		return ""
 	}
-	return fmt.Sprintf("%s failed; maxFailures is %d: %s", count(len(failed)), *limit, list(failed, len(failed)))
+	return fmt.Sprintf("%s failed; maxFailures is %d: %s", nodeCount(len(failed)), *limit, list(failed, len(failed)))
 }
 
-func count(n int) string {
+func nodeCount(n int) string {
 	if n == 1 {
 		return "1 node"
 	}

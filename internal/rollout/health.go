@@ -56,7 +56,7 @@ func (f *Fleet) healthySince(name string, own *Health) time.Time {
 		if b.MinReady == 0 && len(b.Health.Conditions) == 0 || !b.selects(n) {
 			continue
 		}
-		since = later(since, n.meetsSince(b.MinReady, &b.Health))
+		since = laterOf(since, n.meetsSince(b.MinReady, &b.Health))
 	}
 	return since
 }
@@ -66,7 +66,7 @@ func (n *Node) meetsSince(least time.Duration, asked *v1alpha1.NodesGate) time.T
 	since := n.ready().since.Add(least)
 	for _, want := range asked.Conditions {
 		if c := n.condition(want.Type); c != nil {
-			since = later(since, c.LastTransitionTime.Time)
+			since = laterOf(since, c.LastTransitionTime.Time)
 		}
 	}
 	return since
@@ -75,10 +75,10 @@ func (n *Node) meetsSince(least time.Duration, asked *v1alpha1.NodesGate) time.T
 // SoakEnd returns when the soak of a changed node ends: this long after the later of the change and the node's health. It
 // does not check whether the node is healthy now.
 func (f *Fleet) SoakEnd(name string, changed time.Time, soak time.Duration) time.Time {
-	return later(changed, f.healthySince(name, &Health{})).Add(soak)
+	return laterOf(changed, f.healthySince(name, &Health{})).Add(soak)
 }
 
-func later(a, b time.Time) time.Time {
+func laterOf(a, b time.Time) time.Time {
 	if b.After(a) {
 		return b
 	}
@@ -123,9 +123,9 @@ func (n *Node) ready() readiness {
 func unhealthy(least time.Duration, asked *v1alpha1.NodesGate, n *Node, r readiness, now time.Time) (h Holder, end time.Time) {
 	switch until := r.since.Add(least); {
 	case !r.ready:
-		return Holder{Cause: v1alpha1.CauseNotReady, Message: "not ready" + from(r.since), Since: r.since}, end
+		return Holder{Cause: v1alpha1.CauseNotReady, Message: "not ready" + sinceText(r.since), Since: r.since}, end
 	case least > 0 && now.Before(until):
-		message := "ready only" + from(r.since) + ", and minReadySeconds is " + least.String()
+		message := "ready only" + sinceText(r.since) + ", and minReadySeconds is " + least.String()
 		return Holder{Cause: v1alpha1.CauseMinReadySeconds, Message: message, Since: r.since}, until
 	}
 	for _, want := range asked.Conditions {
@@ -159,7 +159,7 @@ func taintMatches(pattern, taint string) bool {
 	return strings.HasPrefix(taint, prefix) && taint != corev1.TaintNodeUnschedulable && !strings.HasSuffix(domain, v1alpha1.TaintOutdatedSuffix)
 }
 
-func from(since time.Time) string {
+func sinceText(since time.Time) string {
 	if since.IsZero() {
 		return ""
 	}

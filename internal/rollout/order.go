@@ -54,15 +54,15 @@ func (p *pass) sort(candidates []candidate) []*candidate {
 	}
 	slices.SortFunc(places, func(a, b place) int {
 		if a.turn != b.turn {
-			return before(a.turn < b.turn)
+			return firstIf(a.turn < b.turn)
 		}
 		for _, k := range keys {
 			if k[a.index] != k[b.index] {
-				return before(k[a.index] < k[b.index])
+				return firstIf(k[a.index] < k[b.index])
 			}
 		}
 		if a.rank != b.rank {
-			return before(a.rank < b.rank)
+			return firstIf(a.rank < b.rank)
 		}
 		return cmp.Compare(candidates[a.index].Unit.Node, candidates[b.index].Unit.Node)
 	})
@@ -73,7 +73,7 @@ func (p *pass) sort(candidates []candidate) []*candidate {
 	return order
 }
 
-func before(first bool) int {
+func firstIf(first bool) int {
 	if first {
 		return -1
 	}
@@ -146,9 +146,9 @@ func keyOf(by v1alpha1.OrderBy, n *Node) int64 {
 	case v1alpha1.OrderNewestFirst:
 		return -n.Created.Unix()
 	case v1alpha1.OrderControlPlaneFirst:
-		return int64(before(controlPlane(n)))
+		return int64(firstIf(controlPlane(n)))
 	case v1alpha1.OrderControlPlaneLast:
-		return int64(-before(controlPlane(n)))
+		return int64(-firstIf(controlPlane(n)))
 	case v1alpha1.OrderFewestEvictionsFirst, v1alpha1.OrderZone, v1alpha1.OrderLabel:
 	}
 	return last

@@ -72,7 +72,7 @@ func inWave(p *pass, c *candidate) (v1alpha1.Reason, string) {
 }
 
 // ApprovalOf returns the value that approves a wave for this revision only.
-func ApprovalOf(wave, revision string) string { return wave + "@" + brief(revision) }
+func ApprovalOf(wave, revision string) string { return wave + "@" + shortRevision(revision) }
 
 const (
 	// digest is how many characters identify a hash, and hash is the minimum length of a hash.
@@ -81,9 +81,9 @@ const (
 	longest, begins = 63, 40
 )
 
-// brief identifies a revision in few characters. The beginning of a hash suffices. Names and versions, such as those of
+// shortRevision identifies a revision in few characters. The beginning of a hash suffices. Names and versions, such as those of
 // images, often differ only at the end.
-func brief(revision string) string {
+func shortRevision(revision string) string {
 	switch {
 	case len(revision) >= hash && strings.Trim(revision, "0123456789abcdef") == "":
 		return revision[:digest]
@@ -94,31 +94,31 @@ func brief(revision string) string {
 	return revision[:begins] + "-" + hex.EncodeToString(sum[:])[:digest]
 }
 
-// divide assigns every unit to its wave, and finds the current wave. A wave takes updated units first, then those in a
+// divideIntoWaves assigns every unit to its wave, and finds the current wave. A wave takes updated units first, then those in a
 // turn, then failed ones, then the others in the strategy's order. So the first nodes that a rollout changes are its first
-// wave, and no list of them is stored. Units without an offered update come last. Until the first wave is complete it keeps the units that it tried, so that a node that was updated by other
-// means does not replace a canary.
-func (p *pass) divide(units []Unit, order []*candidate) {
+// wave, and no list of them is stored. Units without an offered update come last. Until the first wave is complete it keeps
+// the units that it tried. So a node that was updated by other means does not replace a canary.
+func (p *pass) divideIntoWaves(units []Unit, order []*candidate) {
 	if len(p.strategy.Waves) == 0 {
 		return
 	}
-	p.wave.units = p.lineUp(units, order)
+	p.wave.units = p.inWaveOrder(units, order)
 	all := len(p.strategy.Waves) + 1
 	p.wave.tally, p.wave.waiting = make([]tally, all), make([]string, all)
 	left := slices.Clone(p.wave.units)
 	if index, before := p.storedWave(); index == 0 && before != nil && (before.State == v1alpha1.WaveProgressing || before.State == v1alpha1.WaveHalted) {
-		left = p.fill(&p.strategy.Waves[0], 0, left, func(c *candidate) bool { return c.failedForGood() })
-		left = p.fill(&p.strategy.Waves[0], 0, left, func(c *candidate) bool { return c.Claimed && !c.Running })
+		left = p.fillWave(&p.strategy.Waves[0], 0, left, func(c *candidate) bool { return c.failedForGood() })
+		left = p.fillWave(&p.strategy.Waves[0], 0, left, func(c *candidate) bool { return c.Claimed && !c.Running })
 	}
 	for i := range p.strategy.Waves {
-		left = p.fill(&p.strategy.Waves[i], i, left, nil)
+		left = p.fillWave(&p.strategy.Waves[i], i, left, nil)
 	}
-	p.fill(&Wave{}, all-1, left, nil)
-	p.advance()
+	p.fillWave(&Wave{}, all-1, left, nil)
+	p.findCurrentWave()
 }
 
-// lineUp returns the units in the order in which waves take them.
-func (p *pass) lineUp(units []Unit, order []*candidate) []*candidate {
+// inWaveOrder returns the units in the order in which waves take them.
+func (p *pass) inWaveOrder(units []Unit, order []*candidate) []*candidate {
 	others := make([]candidate, 0, len(units)-len(order))
 	line := make([]*candidate, 0, len(units))
 	var unoffered []*candidate
@@ -148,8 +148,8 @@ func (p *pass) lineUp(units []Unit, order []*candidate) []*candidate {
 	return append(line, unoffered...)
 }
 
-// fill adds units to a wave, only those that may accepts if it is not nil, and returns the remaining units.
-func (p *pass) fill(w *Wave, index int, from []*candidate, may func(*candidate) bool) []*candidate {
+// fillWave adds units to a wave, only those that may accepts if it is not nil, and returns the remaining units.
+func (p *pass) fillWave(w *Wave, index int, from []*candidate, may func(*candidate) bool) []*candidate {
 	t := &p.wave.tally[index]
 	if w.Selector == nil && w.Nodes == nil && may == nil {
 		n := len(from)
@@ -197,14 +197,14 @@ func (t *tally) add(c *candidate, index int) {
 	}
 }
 
-// advance goes from the stored wave to the current one.
-func (p *pass) advance() {
+// findCurrentWave goes from the stored wave to the current one.
+func (p *pass) findCurrentWave() {
 	w := &p.wave
 	index, before := p.storedWave()
 	for ; ; index, before = index+1, nil {
 		if s := p.standingOf(index, before); s != nil {
 			w.current, w.reason, w.message = index, s.reason, s.message
-			w.status = p.describe(index, s)
+			w.status = p.waveStatus(index, s)
 			return
 		}
 	}
@@ -251,8 +251,8 @@ func (p *pass) newStanding(before *v1alpha1.WaveStatus, state v1alpha1.WaveState
 	return s
 }
 
-// waveThere: the first wave is the canary. The rollout waits until it has a node.
-func waveThere(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
+// waveHasNode: the first wave is the canary. The rollout waits until it has a node.
+func waveHasNode(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
 	if index > 0 || p.wave.tally[0].nodes > 0 || len(p.wave.units) == 0 && !p.strategy.SoakLast {
 		return nil
 	}
@@ -310,7 +310,8 @@ func waveComplete(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
 	return p.newStanding(before, v1alpha1.WaveComplete, "", "")
 }
 
-// wasComplete reports whether the wave was complete at the last decision, and so had soaked and was approved.
+// wasComplete reports whether the wave of a rollout with SoakLast was complete at the last decision. It had soaked then, and
+// was approved.
 func (p *pass) wasComplete(before *v1alpha1.WaveStatus) bool {
 	return p.strategy.SoakLast && before != nil && before.State == v1alpha1.WaveComplete
 }
@@ -420,7 +421,7 @@ func (p *pass) waveName(index int) string {
 	return strconv.Itoa(index+1) + " (" + p.nameOf(index) + ")"
 }
 
-func (p *pass) describe(index int, now *standing) *v1alpha1.WaveStatus {
+func (p *pass) waveStatus(index int, now *standing) *v1alpha1.WaveStatus {
 	t := &p.wave.tally[index]
 	s := &v1alpha1.WaveStatus{
 		Name: p.nameOf(index), Number: int32(index + 1), Of: int32(len(p.wave.tally)), Revision: p.strategy.Revision,

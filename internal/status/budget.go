@@ -43,8 +43,6 @@ func budgetOpen(b *v1alpha1.NodeDisruptionBudget, limit int) (open bool, reason,
 	switch left := limit - int(b.Status.Unavailable); {
 	case limit < 0:
 		return true, reasonOpen, "nodes may be taken, there is no limit by number"
-	case limit == 0:
-		return false, string(v1alpha1.ReasonBudgetExhausted), "no node may be taken: maxUnavailable allows none"
 	case left <= 0:
 		return false, string(v1alpha1.ReasonBudgetExhausted), fmt.Sprintf("no node may be taken: at most %d may be unavailable", limit)
 	default:

@@ -49,8 +49,8 @@ func TestSetBudgetConditions(t *testing.T) {
 		},
 		"none": {
 			v1alpha1.NodeDisruptionBudgetStatus{Matched: 5}, "", 0, nil,
-			"True Governs 0 of 5 nodes unavailable; no node may be taken: maxUnavailable allows none",
-			"False BudgetExhausted no node may be taken: maxUnavailable allows none", "False Governs ",
+			"True Governs 0 of 5 nodes unavailable; no node may be taken: at most 0 may be unavailable",
+			"False BudgetExhausted no node may be taken: at most 0 may be unavailable", "False Governs ",
 		},
 		"blocked": {
 			blocked(v1alpha1.ReasonAlertsActive, v1alpha1.ReasonPodsBlock), "", 3, nil,

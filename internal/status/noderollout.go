@@ -29,8 +29,8 @@ func SetNodeRolloutProgress(r *v1alpha1.NodeRollout, g Progress, now time.Time) 
 		reason = reasonFailed
 	case g.Counts.Updating > 0:
 		reason = reasonUpdating
-	case g.Blind != "":
-		reason = string(g.Blind)
+	case g.Unknown != "":
+		reason = string(g.Unknown)
 	case g.Counts.Waiting > 0 && g.Wait != "":
 		reason = string(g.Wait)
 	case g.Counts.Waiting > 0:
@@ -39,15 +39,10 @@ func SetNodeRolloutProgress(r *v1alpha1.NodeRollout, g Progress, now time.Time) 
 		complete, reason = true, reasonComplete
 	}
 	text := progressText(g)
-	switch {
-	case !g.Ready || g.Blind == "":
-	case g.Counts.Total == 0:
-		text = g.BlindMessage
-	default:
-		text += "; " + g.BlindMessage
-	}
-	if g.Ready && g.Note != "" {
-		text += "; " + g.Note
+	for _, more := range []string{g.UnknownMessage, g.Note} {
+		if g.Ready && more != "" {
+			text += "; " + more
+		}
 	}
 	setKstatus(conditionSetter(&r.Status.Conditions, r.Generation, now), complete, g.stalled(), reason, text)
 }

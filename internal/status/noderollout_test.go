@@ -70,9 +70,9 @@ func TestBlind(t *testing.T) {
 		progress Progress
 		want     string
 	}{
-		"nothing known": {Progress{Ready: true, Blind: v1alpha1.ReasonCloudDenied, BlindMessage: "no right", Note: "x"}, "no right; x"},
+		"nothing known": {Progress{Ready: true, Unknown: v1alpha1.ReasonCloudDenied, UnknownMessage: "no right", Note: "x"}, "0 of 0 nodes updated; no right; x"},
 		"some known": {
-			Progress{Ready: true, Counts: v1alpha1.UnitCounts{Total: 2, Updated: 2}, Blind: v1alpha1.ReasonCloudDenied, BlindMessage: "no right"},
+			Progress{Ready: true, Counts: v1alpha1.UnitCounts{Total: 2, Updated: 2}, Unknown: v1alpha1.ReasonCloudDenied, UnknownMessage: "no right"},
 			"2 of 2 nodes updated; no right",
 		},
 	} {

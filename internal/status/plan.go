@@ -85,9 +85,9 @@ type Progress struct {
 	Halted string
 	// Stuck is true when failures stop all other units.
 	Stuck bool
-	// Blind is why the remaining work is unknown. The rollout is not complete then. BlindMessage is the text for people.
-	Blind        v1alpha1.Reason
-	BlindMessage string
+	// Unknown is why the remaining work is unknown. The rollout is not complete then. UnknownMessage is the text for people.
+	Unknown        v1alpha1.Reason
+	UnknownMessage string
 	// Note is appended to the message.
 	Note string
 }

@@ -22,9 +22,7 @@ const (
 	AnnotationDigest = "upgrade.cattle.io/digest"
 	// LabelDisabled is the value of a Plan's label with which a node opts out of the Plan.
 	LabelDisabled = "disabled"
-
-	labelPlanPrefix = "plan.upgrade.cattle.io/"
 )
 
 // LabelPlanHash is the label that a Plan leaves on every node it has upgraded, with the hash it was upgraded to as value.
-func LabelPlanHash(plan string) string { return labelPlanPrefix + plan }
+func LabelPlanHash(plan string) string { return "plan.upgrade.cattle.io/" + plan }

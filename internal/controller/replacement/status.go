@@ -255,7 +255,7 @@ func (p *pass) count() status.Progress {
 	})
 	s.Updating, s.Failed, s.Waiting = g.Updating, g.Failed, g.Waiting
 	g.Ready, g.Problem = p.problem == nil, problem
-	g.Blind, g.BlindMessage = p.blind, p.blindMessage
+	g.Unknown, g.UnknownMessage = p.blind, p.blindMessage
 	g.Note = p.notes()
 	s.Counts = &g.Counts
 	p.Measure(&g)
