@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/cloud"
 	"moult.dev/moult/internal/kind/nodeturn"
 	"moult.dev/moult/internal/kind/replacement"
 	"moult.dev/moult/internal/rollout"
@@ -127,9 +128,9 @@ func (u *machines) world() (w *replacement.World, unlisted []string) {
 		if u.turnOf(n.Name) != nil || n.Claim == nil && u.unmanaged(node) != "" {
 			continue
 		}
-		m := replacement.Machine{ID: n.Name, ProviderID: n.Spec.ProviderID, State: replacement.Running}
+		m := cloud.Machine{ID: n.Name, ProviderID: n.Spec.ProviderID, State: cloud.Running}
 		w.Nodes[n.Name] = n
-		w.Sets[n.Name] = &replacement.Set{Name: n.Name, Known: true, ImageName: u.image, Machines: []replacement.Machine{m}}
+		w.Sets[n.Name] = &replacement.Set{Set: cloud.Set{Name: n.Name, ImageName: u.image}, Known: true, Machines: []cloud.Machine{m}}
 		byImage := w.MatchOSImage && n.Status.NodeInfo.OSImage != ""
 		if u.inStatus(n.Name).State == "" && n.Claim == nil && !n.OptedOut && !byImage {
 			unlisted = append(unlisted, n.Name)

@@ -70,7 +70,7 @@ var layers = []layer{
 
 	{path: "internal/kind/budget", pure: true, own: []string{"api/...", "internal/rollout"}, others: []string{"k8s.io/apimachinery/...", "k8s.io/utils/ptr"}},
 
-	{path: "internal/kind/replacement", pure: true, own: []string{"api/...", "internal/kind/nodeturn", "internal/rollout"}, others: []string{"k8s.io/api/...", "k8s.io/apimachinery/..."}},
+	{path: "internal/kind/replacement", pure: true, own: []string{"api/...", "internal/cloud", "internal/kind/nodeturn", "internal/rollout"}, others: []string{"k8s.io/api/...", "k8s.io/apimachinery/..."}},
 
 	// What acts on one node, or reports on one rollout.
 	{path: "internal/drain", own: []string{"api/..."}},
@@ -110,7 +110,7 @@ var layers = []layer{
 
 	// The node's half, and the two faces that people see.
 	{path: "internal/agent", own: []string{"api/..."}},
-	{path: "internal/view", own: []string{"api/...", "internal/kind/...", "internal/rollout"}},
+	{path: "internal/view", own: []string{"api/...", "internal/cloud", "internal/kind/...", "internal/rollout"}},
 	{path: "internal/cli", own: []string{"api/...", "internal/view"}},
 	{path: "internal/cli/drain", own: []string{"api/...", "internal/drain"}},
 	{path: "internal/cli/setimage", own: []string{"api/...", "internal/cli/flags", "internal/cli/text", "internal/cloud"}},

@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/cloud"
 )
 
 // Of two NodeRollouts for one scale set the later one is refused, and so is one that names a scale set twice.
@@ -48,7 +47,7 @@ func TestRefuseAmbiguity(t *testing.T) {
 			p.replacement.Provider = tc.provider
 			for _, name := range tc.sets {
 				s := newSet(name)
-				s.Known, s.described = true, cloud.Set{Name: "zones/a/" + name[strings.LastIndex(name, "/")+1:]}
+				s.Known = true
 				p.memo.sets[name] = s
 			}
 			r := &v1alpha1.NodeRollout{

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/cloud"
 	"moult.dev/moult/internal/controlplane"
 	machine "moult.dev/moult/internal/kind/replacement"
 )
@@ -34,44 +35,41 @@ func (p *pass) askPlane(ctx context.Context) {
 	if len(p.turns) > 0 || !p.etcd() {
 		return // With turns, each is checked before its claim.
 	}
-	why, err := p.options.Plane.Leavable(ctx)
+	p.view.Closed = p.answer(p.options.Plane.Leavable(ctx))
+}
+
+// answer is what the control plane says against a step, or why it can't be read. If it says something, it is asked again soon.
+func (p *pass) answer(why string, err error) string {
 	if err != nil {
 		why = "the control plane can't be read: " + err.Error()
 	}
-	if p.view.Closed = why; why != "" {
+	if why != "" {
 		p.at(p.Now.Add(planeEvery))
 	}
+	return why
 }
 
 // askOf asks about one turn. The turn may pass several phases before the next question.
 func (p *pass) askOf(ctx context.Context, t *machine.Turn, leaving []string) {
-	note := func(in map[string]string, why string, err error) {
-		if err != nil {
-			why = "the control plane can't be read: " + err.Error()
-		}
-		if why != "" {
-			in[t.Turn] = why
-			p.at(p.Now.Add(planeEvery))
-		}
-	}
 	o := controlplane.Options{Etcd: p.etcd(), Leaving: leaving}
 	if p.etcd() && t.Failed != nil && t.Phase == v1alpha1.MachineJoining && p.view.Bound(t) {
 		if name, _ := p.view.Remains(t); name != "" {
-			why, err := p.options.Plane.MayLeave(ctx, name, o)
-			note(p.view.Stays, why, err)
+			t.Stays = p.answer(p.options.Plane.MayLeave(ctx, name, o))
 		}
 	}
 	if p.etcd() && (!t.DeletesFirst || t.Phase != v1alpha1.MachineClaiming) {
-		name, why, err := p.joinedNode(ctx, t)
-		note(p.view.Unjoined, why, err)
-		if why != "" || err != nil {
+		m := p.view.SetOf(t).Machine(t.Replacement)
+		if m == nil || p.view.NodeOf(m) == nil {
+			t.Unjoined = p.answer("its replacement has not joined the control plane yet", nil)
 			return
 		}
-		o.Replacement = name
+		o.Replacement = p.view.NodeOf(m).Name
+		if t.Unjoined = p.answer(p.options.Plane.Joined(ctx, o.Replacement)); t.Unjoined != "" {
+			return
+		}
 	}
 	if t.Machine != "" {
-		why, err := p.options.Plane.MayLeave(ctx, t.Node, o)
-		note(p.view.Waits, why, err)
+		t.Waits = p.answer(p.options.Plane.MayLeave(ctx, t.Node, o))
 	}
 }
 
@@ -83,17 +81,6 @@ func (p *pass) etcd() bool {
 	return p.replacement.ControlPlane == nil || p.replacement.ControlPlane.Etcd != v1alpha1.EtcdExternal
 }
 
-// joinedNode returns the node of a turn's replacement, and why it is not a member of the control plane yet, or "".
-func (p *pass) joinedNode(ctx context.Context, t *machine.Turn) (node, why string, err error) {
-	m := p.view.Sets[t.ScaleSet].Machine(t.Replacement)
-	if m == nil || p.view.NodeOf(m) == nil {
-		return "", "its replacement has not joined the control plane yet", nil
-	}
-	node = p.view.NodeOf(m).Name
-	why, err = p.options.Plane.Joined(ctx, node)
-	return node, why, err
-}
-
 // leaveOptions says how one of a turn's nodes leaves the control plane.
 func (p *pass) leaveOptions(t *machine.Turn, ofReplacement bool) controlplane.Options {
 	var others []string
@@ -103,8 +90,8 @@ func (p *pass) leaveOptions(t *machine.Turn, ofReplacement bool) controlplane.Op
 		}
 	}
 	o := controlplane.Options{Etcd: p.etcd(), Leaving: others}
-	m := p.view.Sets[t.ScaleSet].Machine(t.Machine)
-	gone := m == nil || m.State == machine.Deleting
+	m := p.view.SetOf(t).Machine(t.Machine)
+	gone := m == nil || m.State == cloud.Deleting
 	if ofReplacement {
 		if o.Gone = true; !gone && !p.view.Bound(t) {
 			o.Replacement = t.Node // The old node stays, and the replacement leaves in any state.
@@ -131,7 +118,7 @@ func (p *pass) leavePlane(ctx context.Context, t *machine.Turn) {
 	if name != "" {
 		done, message, err = p.options.Plane.Leave(ctx, name, o)
 	}
-	if done && err == nil && !seen && p.view.Sets[t.ScaleSet].Machine(t.Replacement) != nil {
+	if done && err == nil && !seen && p.view.SetOf(t).Machine(t.Replacement) != nil {
 		done, message, err = p.options.Plane.Leave(ctx, "", o)
 	}
 	switch {

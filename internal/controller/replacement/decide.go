@@ -133,8 +133,6 @@ func (p *pass) claimOf(t *machine.Turn) v1alpha1.Claim {
 
 // begin begins the turns of the chosen nodes that have none, in the order of the decision, while their scale sets have room.
 func (p *pass) begin(ctx context.Context, chosen []*unit) {
-	rooms := p.view.Rooms(p.turns)
-	total := len(p.turns)
 	slices.SortStableFunc(chosen, func(a, b *unit) int {
 		return slices.Index(p.Decision.Start, a.Unit.Node) - slices.Index(p.Decision.Start, b.Unit.Node)
 	})
@@ -146,21 +144,15 @@ func (p *pass) begin(ctx context.Context, chosen []*unit) {
 		wait := func(reason v1alpha1.Reason, message string) {
 			p.Decision.Waiting = append([]rollout.Wait{{Node: u.Unit.Node, Reason: reason, Message: message}}, p.Decision.Waiting...)
 		}
-		room := rooms[s.Set.Name]
+		room := p.view.Room(s.Set, p.turns)
 		switch {
 		case machine.IsTaken(p.turns, s.Set.Name, s.Machine.ID):
 			wait(v1alpha1.ReasonMachineUnknown, "machine "+s.Machine.ID+" of scale set "+s.Set.Name+" is in a turn already")
 			continue
-		case room.N <= 0 && room.Reason != "":
+		case room.N <= 0:
 			wait(room.Reason, room.Message)
 			continue
-		case room.N <= 0 || total >= v1alpha1.MaxMachineTurns:
-			wait(v1alpha1.ReasonSurgeExhausted, "scale set "+s.Set.Name+" has as many machines more than before as surge allows, or is about to")
-			continue
 		}
-		total++
-		room.N--
-		rooms[s.Set.Name] = room
 		t := p.view.Begin(s, p.id(string(s.UID)), room.DeletesFirst)
 		t.Unit = s.Unit
 		t.Unit.InTurn, t.Unit.Reason, t.Unit.Message, t.Unit.State = true, v1alpha1.ReasonReplacementPending, "a machine will be added to scale set "+s.Set.Name, v1alpha1.UnitOutdated

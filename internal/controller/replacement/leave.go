@@ -27,40 +27,30 @@ func (c *Controller) forget(ctx context.Context, key types.NamespacedName, store
 	c.Waiting.Done(key)
 	c.memos.Delete(key)
 	c.Works.Keep(key, nil)
-	live := types.UID("")
-	if stored != nil {
-		live = stored.GetUID()
-	} else {
+	if stored == nil {
 		metrics.ForgetNodeRollout(key)
 	}
 	s, err := c.Fleet.Snapshot(ctx)
 	if err != nil {
 		return err
 	}
-	errs := []error{c.clear(ctx, key, live, s)}
-	holder := node.Holder(turnof.Kind, key)
-	for _, n := range s.Objects {
-		isClaimed := slices.ContainsFunc(s.Nodes[n.Name].Claims, func(c v1alpha1.Claim) bool { return c.Rollout == holder })
-		if n.Annotations[v1alpha1.AnnotationScaleDownBy] == holder && !isClaimed {
-			step := node.Step{Claim: v1alpha1.Claim{Rollout: holder}, Unclaimed: true, Also: []node.Also{unshielding(holder)}}
-			errs = append(errs, client.IgnoreNotFound(node.Write(ctx, c.Client, n, step)))
-		}
-	}
-	return turnof.First(errs)
+	return c.clear(ctx, key, "", s)
 }
 
-// clear releases the nodes of a NodeRollout that is gone, also of an earlier one of this name.
+// clear releases the nodes of a NodeRollout that is gone. live is the uid of the present one of this name, if there is one.
 func (c *Controller) clear(ctx context.Context, key types.NamespacedName, live types.UID, s fleet.Snapshot) error {
 	holder := node.Holder(turnof.Kind, key)
+	also := []node.Also{unshielding(holder)}
 	var errs []error
 	for _, n := range s.Objects {
-		for _, claim := range s.Nodes[n.Name].Claims {
-			if claim.Rollout != holder || claim.UID == live || claim.Machine == "" {
-				continue
-			}
-			errs = append(errs, turnof.Release(ctx, c.Client, n, claim, c.Clock.Now(), []node.Also{unshielding(holder)}))
+		claims := slices.DeleteFunc(slices.Clone(s.Nodes[n.Name].Claims), func(c v1alpha1.Claim) bool { return c.Rollout != holder || c.UID == live || c.Machine == "" })
+		switch {
+		case len(claims) > 0:
+			errs = append(errs, turnof.Release(ctx, c.Client, n, claims[0], c.Clock.Now(), also))
 			log.FromContext(ctx).Info("node released", "node", n.Name)
-			break
+		case live == "" && n.Annotations[v1alpha1.AnnotationScaleDownBy] == holder:
+			step := node.Step{Claim: v1alpha1.Claim{Rollout: holder}, Unclaimed: true, Also: also}
+			errs = append(errs, client.IgnoreNotFound(node.Write(ctx, c.Client, n, step)))
 		}
 	}
 	return turnof.First(errs)

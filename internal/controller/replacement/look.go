@@ -221,11 +221,8 @@ func (p *pass) lookAt(ctx context.Context, s *set, api cloud.ScaleSet) {
 		if t.ScaleSet != s.Name {
 			continue
 		}
-		ours = append(ours, t.Replacement)
-		if t.Phase != v1alpha1.MachineSoaking {
-			ours = append(ours, t.Machine)
-			busy = true
-		}
+		ours = append(ours, t.Replacement, t.Machine)
+		busy = busy || t.Phase != v1alpha1.MachineSoaking
 	}
 	s.forgetEnded(operations)
 	for i := range operations {

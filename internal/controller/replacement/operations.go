@@ -47,7 +47,7 @@ func (p *pass) prepare(ctx context.Context, o *machine.Batch) {
 	}
 	if err == nil {
 		prepared, err = call(ctx, p, "Prepare"+string(o.Kind), func(ctx context.Context) (cloud.Operation, error) {
-			return p.api.ScaleSet(s.Name).Prepare(ctx, &s.described, c)
+			return p.api.ScaleSet(s.Name).Prepare(ctx, &s.Set.Set, c)
 		})
 	}
 	if err != nil {
@@ -134,28 +134,22 @@ func (p *pass) suspend(ctx context.Context) {
 	for name, s := range p.memo.sets {
 		api, can := p.api.ScaleSet(name).(cloud.Suspender)
 		wanted := slices.ContainsFunc(p.turns, func(t *machine.Turn) bool { return t.ScaleSet == name && !t.Over })
-		if wanted || s.Absent {
-			s.unresumed = ""
-		}
 		detects := wanted && p.rules.DetectOnly && !p.rules.Ending && s.suspended == nil
-		if !can || !s.Known || s.Absent || detects || s.suspended != nil && *s.suspended == wanted {
+		switch {
+		case !can, !s.Known, s.Absent, detects, s.suspended != nil && *s.suspended == wanted:
+			s.suspending = trouble{}
+			continue
+		case s.suspending.isResting(p.Now):
+			p.at(s.suspending.until)
 			continue
 		}
-		if p.Now.Before(s.suspendAt) {
-			p.at(s.suspendAt)
+		if _, err := call(ctx, p, "Suspend", func(ctx context.Context) (any, error) { return nil, api.Suspend(ctx, wanted) }); err != nil {
+			s.suspending.record(err, p.Now)
+			p.at(s.suspending.until)
+			log.FromContext(ctx).Info("the balancing of zones can't be suspended or resumed", "scaleSet", name, "error", err.Error())
 			continue
 		}
-		_, err := call(ctx, p, "Suspend", func(ctx context.Context) (any, error) { return nil, api.Suspend(ctx, wanted) })
-		if err == nil {
-			s.suspended, s.unresumed = &wanted, ""
-			continue
-		}
-		s.suspendAt = p.Now.Add(lookBusy)
-		p.at(s.suspendAt)
-		if !wanted {
-			s.unresumed = turnof.Short(err.Error())
-		}
-		log.FromContext(ctx).Info("the balancing of zones can't be suspended or resumed", "scaleSet", name, "error", err.Error())
+		s.suspended, s.suspending = &wanted, trouble{}
 	}
 }
 
@@ -166,14 +160,11 @@ func (p *pass) send(ctx context.Context) {
 		return
 	}
 	_ = turnof.Each(slices.Collect(maps.Values(p.memo.sets)), func(s *set) error {
-		view := p.view.Sets[s.Name]
-		operations := slices.Clone(view.Operations)
-		// Additions of earlier passes come last: one that the cloud always refuses must not delay a SetImage that would help.
-		slices.SortStableFunc(operations, func(a, b v1alpha1.CloudOperation) int { return p.sendRank(&a) - p.sendRank(&b) })
-		for _, o := range operations {
+		view, rests := p.view.Sets[s.Name], s.changing.isResting(p.Now)
+		for _, o := range slices.Clone(view.Operations) {
 			switch {
 			case o.Sent || p.view.Held[o.Token]:
-			case !s.changing.isResting(p.Now):
+			case !rests:
 				p.sendOne(ctx, s, view, o)
 			case p.prepared[o.Token]:
 				p.view.Refused(view, o.Token, p.turns, false, s.changing.message)
@@ -181,16 +172,6 @@ func (p *pass) send(ctx context.Context) {
 		}
 		return nil
 	})
-}
-
-func (p *pass) sendRank(o *v1alpha1.CloudOperation) int {
-	switch {
-	case p.prepared[o.Token]:
-		return 0
-	case o.Kind != v1alpha1.CloudOperationAdd:
-		return 1
-	}
-	return 2
 }
 
 func (p *pass) sendOne(ctx context.Context, s *set, view *machine.Set, o v1alpha1.CloudOperation) {

@@ -147,7 +147,7 @@ func TestKeptSets(t *testing.T) {
 	p := passOf(t, v1alpha1.NodeRolloutStatus{ScaleSets: []v1alpha1.ScaleSetStatus{
 		{Name: "a", Image: "two", Machines: 3}, {Name: "b", Image: "two", PreviousImage: "one", Reason: v1alpha1.ReasonCloudError, Message: "down", Machines: 3},
 	}})
-	p.view.Sets["c"] = &machine.Set{Name: "c"}
+	p.view.Sets["c"] = &machine.Set{Set: cloud.Set{Name: "c"}}
 	p.fillStatus()
 	want := []v1alpha1.ScaleSetStatus{{Name: "b", Image: "two", PreviousImage: "one"}, {Name: "c"}}
 	if diff := cmp.Diff(want, p.rollout.Status.ScaleSets); diff != "" {
@@ -198,11 +198,11 @@ func TestLeaves(t *testing.T) {
 	other.Turn, other.Node = "other", "another"
 	all := []*machine.Turn{{MachineTurn: turnIn(v1alpha1.MachineLeaving)}, {MachineTurn: other}}
 	p.turns = all
-	there := []machine.Machine{{ID: "m-old", State: machine.Running}}
+	there := []cloud.Machine{{ID: "m-old", State: cloud.Running}}
 	for name, tc := range map[string]struct {
 		phase       v1alpha1.MachinePhase
 		back        bool
-		machines    []machine.Machine
+		machines    []cloud.Machine
 		replacement string
 	}{
 		"goes on":                        {v1alpha1.MachineLeaving, false, nil, "new"},
@@ -211,7 +211,7 @@ func TestLeaves(t *testing.T) {
 		"its replacement, the other too": {v1alpha1.MachineDiscarding, true, nil, ""},
 		"its replacement, having left":   {v1alpha1.MachineLeaving, true, there, ""},
 	} {
-		p.view.Sets["set"] = &machine.Set{Name: "set", Known: true, Machines: tc.machines}
+		p.view.Sets["set"] = &machine.Set{Set: cloud.Set{Name: "set"}, Known: true, Machines: tc.machines}
 		o := p.leaveOptions(&machine.Turn{MachineTurn: turnIn(tc.phase)}, tc.back)
 		if o.Replacement != tc.replacement || !o.Gone || !slices.Equal(o.Leaving, []string{"another"}) {
 			t.Errorf("%s: %+v", name, o)
@@ -250,21 +250,21 @@ func (f *plane) SetVersion(_ context.Context, version string, _ bool) error {
 // A machine whose node no one has seen is not deleted while a member of etcd could be its.
 func TestLeavesUnseen(t *testing.T) {
 	for what, tc := range map[string]struct {
-		machines []machine.Machine
+		machines []cloud.Machine
 		seen     string
 		unowned  string
 		want     []string
 	}{
-		"known by its node":    {[]machine.Machine{{ID: "m-new"}}, "new", "", []string{"new"}},
-		"known by the cloud":   {[]machine.Machine{{ID: "m-new", NodeName: "new"}}, "", "", []string{"new", ""}},
-		"not known":            {[]machine.Machine{{ID: "m-new"}}, "", "", []string{""}},
-		"not known, a unowned": {[]machine.Machine{{ID: "m-new"}}, "", "a member is of no node", []string{""}},
+		"known by its node":    {[]cloud.Machine{{ID: "m-new"}}, "new", "", []string{"new"}},
+		"known by the cloud":   {[]cloud.Machine{{ID: "m-new", NodeName: "new"}}, "", "", []string{"new", ""}},
+		"not known":            {[]cloud.Machine{{ID: "m-new"}}, "", "", []string{""}},
+		"not known, a unowned": {[]cloud.Machine{{ID: "m-new"}}, "", "a member is of no node", []string{""}},
 		"gone":                 {nil, "new", "", []string{"new"}},
 	} {
 		p := passOf(t, v1alpha1.NodeRolloutStatus{})
 		of := &plane{staying: map[string]string{"": tc.unowned}}
 		p.options.Plane = of
-		p.view.Sets["set"] = &machine.Set{Name: "set", Known: true, Machines: tc.machines}
+		p.view.Sets["set"] = &machine.Set{Set: cloud.Set{Name: "set"}, Known: true, Machines: tc.machines}
 		turn := &machine.Turn{MachineTurn: turnIn(v1alpha1.MachineDiscarding), Step: machine.StepLeave, OnReplacement: true}
 		turn.ReplacementNode = tc.seen
 		if err := p.step(t.Context(), turn); err != nil {
@@ -298,21 +298,20 @@ func TestAsk(t *testing.T) {
 	} {
 		p := passOf(t, v1alpha1.NodeRolloutStatus{}, nodeNamed("old"), nodeNamed("new"))
 		p.options.Plane, p.rules.ControlPlane = &plane{unjoined: tc.unjoined, staying: sick}, true
-		p.view.Unjoined, p.view.Waits = map[string]string{}, map[string]string{}
 		if tc.external {
 			p.replacement.ControlPlane = &v1alpha1.ControlPlane{Etcd: v1alpha1.EtcdExternal}
 		}
-		set := &machine.Set{Name: "set", Known: true, Machines: []machine.Machine{{ID: "m-old", ProviderID: "sky://old"}}}
+		set := &machine.Set{Set: cloud.Set{Name: "set"}, Known: true, Machines: []cloud.Machine{{ID: "m-old", ProviderID: "sky://old"}}}
 		if !tc.missing {
-			set.Machines = append(set.Machines, machine.Machine{ID: "m-new", ProviderID: "sky://new"})
+			set.Machines = append(set.Machines, cloud.Machine{ID: "m-new", ProviderID: "sky://new"})
 		}
 		p.view.Sets["set"] = set
 		turn := &machine.Turn{MachineTurn: turnIn(tc.phase)}
 		turn.DeletesFirst = tc.deletesFirst
 		p.turns = []*machine.Turn{turn}
 		p.askPlane(t.Context())
-		if p.view.Unjoined["turn"] != tc.notYet || p.view.Waits["turn"] != tc.waiting {
-			t.Errorf("%s: not yet %v, waiting %v", what, p.view.Unjoined, p.view.Waits)
+		if turn.Unjoined != tc.notYet || turn.Waits != tc.waiting {
+			t.Errorf("%s: not yet %q, waiting %q", what, turn.Unjoined, turn.Waits)
 		}
 	}
 }
@@ -329,13 +328,13 @@ func TestNodesInTurn(t *testing.T) {
 	}{
 		"listed": {func(_ *machine.Turn, p *pass, n *corev1.Node) {
 			n.Spec.ProviderID = "sky://new"
-			p.view.Sets["set"].Machines = []machine.Machine{{ID: "m-new", ProviderID: "sky://new"}}
+			p.view.Sets["set"].Machines = []cloud.Machine{{ID: "m-new", ProviderID: "sky://new"}}
 		}, []string{"new", "old"}},
 		"not listed": {func(*machine.Turn, *pass, *corev1.Node) {}, []string{"new", "old"}},
 		"gone":       {func(t *machine.Turn, _ *pass, _ *corev1.Node) { t.Replacement = "" }, []string{"new", "old"}},
 		"another machine's": {func(_ *machine.Turn, p *pass, n *corev1.Node) {
 			n.Spec.ProviderID = "sky://other"
-			p.view.Sets["set"].Machines = []machine.Machine{{ID: "m-other", ProviderID: "sky://other"}}
+			p.view.Sets["set"].Machines = []cloud.Machine{{ID: "m-other", ProviderID: "sky://other"}}
 		}, []string{"old"}},
 	} {
 		fresh := nodeNamed("new", func(n *corev1.Node) { n.Annotations[v1alpha1.AnnotationClaims] = claim })
@@ -343,7 +342,7 @@ func TestNodesInTurn(t *testing.T) {
 			fresh = nodeNamed("new")
 		}
 		p := passOf(t, v1alpha1.NodeRolloutStatus{}, nodeNamed("old"), fresh)
-		p.view.Sets["set"] = &machine.Set{Name: "set", Known: true}
+		p.view.Sets["set"] = &machine.Set{Set: cloud.Set{Name: "set"}, Known: true}
 		turn := &machine.Turn{MachineTurn: turnIn(v1alpha1.MachineDiscarding)}
 		tc.change(turn, p, fresh)
 		got := map[string]bool{}
@@ -375,7 +374,7 @@ func TestSendOne(t *testing.T) {
 		s := newSet("set")
 		p.api, p.prepared["token"] = sky, tc.first
 		o := v1alpha1.CloudOperation{Token: "token", Kind: v1alpha1.CloudOperationDelete, Machines: []string{"m-old"}}
-		view := &machine.Set{Name: "set", Known: true, Operations: []v1alpha1.CloudOperation{o}}
+		view := &machine.Set{Set: cloud.Set{Name: "set"}, Known: true, Operations: []v1alpha1.CloudOperation{o}}
 		turn := &machine.Turn{MachineTurn: turnIn(v1alpha1.MachineDeleting)}
 		turn.Operation = "token"
 		p.view.Sets["set"], p.turns = view, []*machine.Turn{turn}
@@ -402,7 +401,7 @@ func TestSend(t *testing.T) {
 		sky := newSky(world)
 		sky.fails = func(string, string) (before, after error) { return errors.New("the connection was lost"), nil }
 		p.api, p.memo.sets["set"], p.prepared["image"] = sky, newSet("set"), first
-		view := &machine.Set{Name: "set", Known: true, Operations: []v1alpha1.CloudOperation{add, image}}
+		view := &machine.Set{Set: cloud.Set{Name: "set"}, Known: true, Operations: []v1alpha1.CloudOperation{add, image}}
 		p.view.Sets["set"] = view
 		p.send(t.Context())
 		if len(sky.calls) != 1 || sky.times["image"] != 0 || !p.memo.sets["set"].changing.isResting(p.Now) {
@@ -499,7 +498,7 @@ func TestPutBack(t *testing.T) {
 func TestCompleteImages(t *testing.T) {
 	nodeState := func(state v1alpha1.UnitState, change ...func(*machine.NodeState)) func(*pass) {
 		return func(p *pass) {
-			s := machine.NodeState{Set: p.view.Sets["set"], Machine: &machine.Machine{}, Counted: true, Unit: rollout.Unit{State: state}}
+			s := machine.NodeState{Set: p.view.Sets["set"], Machine: &cloud.Machine{}, Counted: true, Unit: rollout.Unit{State: state}}
 			for _, how := range change {
 				how(&s)
 			}
@@ -522,7 +521,7 @@ func TestCompleteImages(t *testing.T) {
 		"all":            {[]func(*pass){updated, updated}, true, true},
 		"one outdated":   {[]func(*pass){updated, outdated}, false, true},
 		"one has failed": {[]func(*pass){updated, failed}, false, false},
-		"of another set": {[]func(*pass){updated, nodeState(v1alpha1.UnitOutdated, func(s *machine.NodeState) { s.Set = &machine.Set{Name: "other"} })}, true, true},
+		"of another set": {[]func(*pass){updated, nodeState(v1alpha1.UnitOutdated, func(s *machine.NodeState) { s.Set = &machine.Set{Set: cloud.Set{Name: "other"}} })}, true, true},
 		"ignored": {[]func(*pass){
 			updated,
 			nodeState(v1alpha1.UnitOutdated, func(s *machine.NodeState) { s.Counted = false }),
@@ -538,7 +537,7 @@ func TestCompleteImages(t *testing.T) {
 	} {
 		for _, before := range []bool{false, true} {
 			p := passOf(t, v1alpha1.NodeRolloutStatus{ScaleSets: []v1alpha1.ScaleSetStatus{{Name: "set", Image: "two", Model: "2", Complete: before}}})
-			p.view.Sets["set"] = &machine.Set{Name: "set", Known: true, Image: "two", Model: "2"}
+			p.view.Sets["set"] = &machine.Set{Set: cloud.Set{Name: "set", Image: "two", Model: "2"}, Known: true}
 			for _, how := range tc.with {
 				how(p)
 			}
@@ -574,7 +573,7 @@ func TestRollBack(t *testing.T) {
 	}
 	for i := range p.rollout.Status.ScaleSets {
 		name := p.rollout.Status.ScaleSets[i].Name
-		p.view.Sets[name] = &machine.Set{Name: name, Known: true, Image: "two", Model: "2"}
+		p.view.Sets[name] = &machine.Set{Set: cloud.Set{Name: name, Image: "two", Model: "2"}, Known: true}
 	}
 	now := p.attempt(p.view.Sets["by-turn"], nil)
 	turn("by-turn", now, false)
@@ -638,7 +637,7 @@ func TestAdoptNothingYet(t *testing.T) {
 		p := passOf(t, v1alpha1.NodeRolloutStatus{}, n)
 		p.view.Attempt = p.attempt
 		stop(p)
-		p.view.Sets["set"] = &machine.Set{Name: "set", Known: true, Machines: []machine.Machine{{ID: "m-old", ProviderID: "sky://old"}, {ID: "m-new", UpToDate: true}}}
+		p.view.Sets["set"] = &machine.Set{Set: cloud.Set{Name: "set"}, Known: true, Machines: []cloud.Machine{{ID: "m-old", ProviderID: "sky://old"}, {ID: "m-new", UpToDate: true}}}
 		if err := p.adopt(t.Context()); err != nil || len(p.turns) > 0 {
 			t.Errorf("%s: %v, %+v", name, err, p.turns)
 		}
@@ -727,7 +726,7 @@ func TestPrepareOfDeletes(t *testing.T) {
 		s.Known, s.LookedAt = true, noon
 		p.memo.sets["set"] = s
 		for range 3 {
-			p.prepare(t.Context(), &machine.Batch{Set: &machine.Set{Name: "set", Known: true}, Kind: v1alpha1.CloudOperationDelete, Machines: []string{id}})
+			p.prepare(t.Context(), &machine.Batch{Set: &machine.Set{Set: cloud.Set{Name: "set"}, Known: true}, Kind: v1alpha1.CloudOperationDelete, Machines: []string{id}})
 		}
 		if diff := cmp.Diff([]string{"Machines"}, sky.calls); diff != "" || !s.stale || s.looking.failures > 0 != (fails != nil) {
 			t.Errorf("%s: %s, %+v", name, diff, s)
@@ -800,8 +799,8 @@ func TestUnresumed(t *testing.T) {
 		after  func(*pass)
 		want   string
 	}{
-		"being deleted": {ending: true, want: "the balancing of zones in scale set set can't be resumed: resuming it, no right; the rollout is deleted afterwards"}, //nolint:dupword // The set is called set.
-		"going on":      {want: "the balancing of zones in scale set set can't be resumed: resuming it, no right"},                                                  //nolint:dupword // The set is called set.
+		"being deleted": {ending: true, want: "the balancing of zones in scale set set can't be suspended or resumed: resuming it, no right"}, //nolint:dupword // The set is called set.
+		"going on":      {want: "the balancing of zones in scale set set can't be suspended or resumed: resuming it, no right"},                                                  //nolint:dupword // The set is called set.
 		"told then":     {ending: true, after: func(p *pass) { p.api = suspending{} }},
 		"gone then":     {ending: true, after: func(p *pass) { p.memo.sets["set"].Absent = true }},
 		"a turn then":   {after: func(p *pass) { p.turns = []*machine.Turn{{MachineTurn: turnIn(v1alpha1.MachineAdding)}} }},
@@ -823,7 +822,7 @@ func TestUnresumed(t *testing.T) {
 			p.suspend(t.Context())
 		}
 		note := p.count().Note
-		if said := strings.Contains(note, "be resumed"); said != (tc.want != "") || !strings.Contains(note, tc.want) {
+		if said := strings.Contains(note, "or resumed"); said != (tc.want != "") || !strings.Contains(note, tc.want) {
 			t.Errorf("%s: %s", name, note)
 		}
 		if err := p.removeFinalizer(t.Context()); err != nil {
@@ -1038,7 +1037,7 @@ func TestWavesBeginAnew(t *testing.T) {
 			other.looking.record(cloud.Errorf(cloud.KindDenied, "no rights"), noon)
 		}
 		for _, name := range []string{"a", "b"} {
-			set.Machines = append(set.Machines, machine.Machine{ID: name, ProviderID: "sky://" + name, State: machine.Running})
+			set.Machines = append(set.Machines, cloud.Machine{ID: name, ProviderID: "sky://" + name, State: cloud.Running})
 			p.Seen.Objects = append(p.Seen.Objects, nodeNamed(name))
 			p.Seen.Nodes[name] = &rollout.Node{Name: name, Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}
 		}
@@ -1065,7 +1064,7 @@ func TestWavesBeginAnew(t *testing.T) {
 // A machine that has a part in a turn begins none of its own.
 func TestBeginOncePerMachine(t *testing.T) {
 	p := passOf(t, v1alpha1.NodeRolloutStatus{}, nodeNamed("again"))
-	set := &machine.Set{Name: "set", Known: true, Capacity: 3, Machines: []machine.Machine{{ID: "m-old"}}}
+	set := &machine.Set{Set: cloud.Set{Name: "set", Capacity: 3}, Known: true, Machines: []cloud.Machine{{ID: "m-old"}}}
 	p.view.Sets["set"] = set
 	p.turns = []*machine.Turn{{MachineTurn: turnIn(v1alpha1.MachineSoaking)}}
 	p.nodes = []machine.NodeState{{Node: p.view.Nodes["again"], Set: set, Machine: &set.Machines[0], Unit: rollout.Unit{Node: "again"}}}

@@ -72,7 +72,6 @@ func reasonOf(kind cloud.Kind) v1alpha1.Reason {
 // set is a scale set as it was read last.
 type set struct {
 	machine.Set
-	described cloud.Set
 	// looking is why it can't be read, changing why it can't be changed, and adding why there is no room for more machines.
 	looking, changing, adding trouble
 	// changed is when something was last done to it, and stale is true when it must be read as soon as possible.
@@ -82,15 +81,13 @@ type set struct {
 	polls map[string]time.Time
 	// unfound is since when the cloud says that the scale set does not exist.
 	unfound time.Time
-	// suspended is whether its zone balancing is suspended; nil until that is known. suspendAt is when the next attempt is. unresumed says why balancing can't
-	// be resumed.
-	suspended *bool
-	suspendAt time.Time
-	unresumed string
+	// suspended is whether its zone balancing is suspended; nil until that is known. suspending is why that can't be changed.
+	suspended  *bool
+	suspending trouble
 }
 
 func newSet(name string) *set {
-	return &set{Set: machine.Set{Name: name, Ended: map[string]machine.Ended{}, Added: map[string][]string{}}, polls: map[string]time.Time{}}
+	return &set{Set: machine.Set{Set: cloud.Set{Name: name}, Ended: map[string]machine.Ended{}, Added: map[string][]string{}}, polls: map[string]time.Time{}}
 }
 
 // forgetEnded forgets operations that are not under way any more.
@@ -126,16 +123,11 @@ func (s *set) update(d cloud.Set, machines []cloud.Machine, ours []string, now t
 	if s.Known && s.Model != d.Model {
 		s.Declined = "" // Another model is wanted now.
 	}
-	s.described, s.looking, s.stale, s.unfound = d, trouble{}, false, time.Time{}
-	s.Known, s.LookedAt, s.Absent, s.Image, s.ImageName, s.Model = true, now, false, d.Image, d.ImageName, d.Model
-	s.Capacity, s.Min, s.Max, s.Zones, s.Busy, s.Unfit = d.Capacity, d.Min, d.Max, d.Zones, d.Busy, d.Unfit
-	s.Machines = make([]machine.Machine, len(machines))
-	for i := range machines {
-		m := &machines[i]
-		s.Machines[i] = machine.Machine{
-			ID: m.ID, ProviderID: m.ProviderID, NodeName: m.NodeName, Zone: m.Zone, UpToDate: m.UpToDate, State: machine.State(m.State), Created: m.Created,
-			Protected: m.Protected || m.Aside != "", Aside: m.Aside, Message: m.Message,
-		}
+	d.Name = s.Name // The cloud may spell it in another way.
+	s.Set.Set, s.Machines, s.Known, s.Absent, s.LookedAt = d, machines, true, false, now
+	s.looking, s.stale, s.unfound = trouble{}, false, time.Time{}
+	for i := range s.Machines {
+		s.Machines[i].Protected = s.Machines[i].Protected || s.Machines[i].Aside != ""
 	}
 	s.Missing = machine.StillMissing(s.Missing, s.Machines, ours, now)
 }
@@ -174,7 +166,7 @@ func (s *set) recordAnswer(err error) {
 func (s *set) view(operations []v1alpha1.CloudOperation, now time.Time) *machine.Set {
 	v := s.Set
 	v.Operations, v.Careful = operations, s.adding.failures > 0 || s.Declined != ""
-	if !s.Known || s.described.Overprovisions {
+	if !s.Known || s.Overprovisions {
 		v.Added = nil // The cloud may still delete them.
 	}
 	for _, t := range []*trouble{&s.looking, &s.changing, &s.adding} {

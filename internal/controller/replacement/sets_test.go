@@ -160,7 +160,7 @@ func TestResolveStrategy(t *testing.T) {
 func TestSetAside(t *testing.T) {
 	s := newSet("set")
 	s.update(cloud.Set{}, []cloud.Machine{{ID: "a"}, {ID: "b", Aside: "it is in standby"}, {ID: "c", Protected: true}}, nil, noon)
-	want := []machine.Machine{{ID: "a"}, {ID: "b", Protected: true, Aside: "it is in standby"}, {ID: "c", Protected: true}}
+	want := []cloud.Machine{{ID: "a"}, {ID: "b", Protected: true, Aside: "it is in standby"}, {ID: "c", Protected: true}}
 	if !slices.Equal(s.Machines, want) {
 		t.Errorf("%+v", s.Machines)
 	}

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/cloud"
 	"moult.dev/moult/internal/events"
 	machine "moult.dev/moult/internal/kind/replacement"
 	"moult.dev/moult/internal/metrics"
@@ -272,12 +273,8 @@ func (p *pass) notes() string {
 	if p.rules.Ending {
 		notes = append(notes, "the rollout is being deleted: what it has begun is ended")
 	}
-	switch {
-	case p.blind != "":
-	case p.alone == 1:
-		notes = append(notes, "1 selected node is of no scale set, and is ignored")
-	case p.alone > 1:
-		notes = append(notes, fmt.Sprintf("%d selected nodes are of no scale set, and are ignored", p.alone))
+	if p.alone > 0 && p.blind == "" {
+		notes = append(notes, fmt.Sprintf("selected nodes of no scale set, which are ignored: %d", p.alone))
 	}
 	for i := range p.rollout.Status.ScaleSets {
 		if s := &p.rollout.Status.ScaleSets[i]; s.Reason != "" && (p.blind == "" || p.view.Sets[s.Name] != nil && p.view.Sets[s.Name].Known) {
@@ -285,11 +282,8 @@ func (p *pass) notes() string {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.memo.sets)) {
-		if why := p.memo.sets[name].unresumed; why != "" {
-			if p.rules.Ending {
-				why += "; the rollout is deleted afterwards"
-			}
-			notes = append(notes, "the balancing of zones in scale set "+name+" can't be resumed: "+why)
+		if why := p.memo.sets[name].suspending.message; why != "" {
+			notes = append(notes, "the balancing of zones in scale set "+name+" can't be suspended or resumed: "+why)
 		}
 	}
 	if strategy := p.rollout.Spec.Strategy; p.replacement.Rollback && (strategy == nil || strategy.MaxFailures == nil && len(strategy.Waves) == 0) {
@@ -307,7 +301,7 @@ func (p *pass) notes() string {
 func (p *pass) withoutNode(s *machine.Set) (n int) {
 	for i := range s.Machines {
 		m := &s.Machines[i]
-		isMade := m.State != machine.Creating && m.State != machine.Deleting
+		isMade := m.State != cloud.Creating && m.State != cloud.Deleting
 		if isMade && p.view.Outdated(s, m, nil) && p.view.NodeOf(m) == nil && !machine.IsTaken(p.turns, s.Name, m.ID) {
 			n++
 		}

@@ -24,7 +24,7 @@ func (p *pass) gather(ctx context.Context) {
 	healthy := turnof.Healthy(p.Seen.Fleet, p.rollout.Spec.Health)
 	v := &machine.World{
 		Rules: p.rules, Now: p.Now, Sets: map[string]*machine.Set{}, Nodes: map[string]*machine.Node{}, Attempt: p.attempt,
-		Drained: map[string]bool{}, Left: p.memo.left, Held: map[string]bool{}, Unjoined: map[string]string{}, Waits: map[string]string{}, Stays: map[string]string{},
+		Drained: map[string]bool{}, Left: p.memo.left, Held: map[string]bool{},
 		Unhealthy: func(name string) (string, time.Time) { return unhealthy(&healthy, name, p.Now) },
 		SoakEnd: func(name string, since time.Time) time.Time {
 			if s := p.rollout.Spec.Strategy; s != nil && s.Soak != nil {

@@ -11,7 +11,7 @@ import (
 )
 
 func (w *World) adding(t *Turn) {
-	s := w.set(t.ScaleSet)
+	s := w.SetOf(t)
 	if t.Operation != "" {
 		t.Message = "a machine is being added to scale set " + t.ScaleSet
 		if o := s.Operation(t.Operation); o != nil && !o.Sent {
@@ -21,15 +21,14 @@ func (w *World) adding(t *Turn) {
 		return
 	}
 	why := w.whyUnwanted(t)
-	gone, uncertain := w.isGone(t, t.Machine)
 	switch {
 	case t.Failed != nil && w.Ending && !w.Bound(t) && s.Declined != "":
 		t.Over = true // It would wait for ever.
 	case why != "":
 		w.discard(t, why)
-	case gone:
+	case s.isGone(t.Machine):
 		w.discard(t, "the machine is gone")
-	case uncertain:
+	case s.isMissing(t.Machine):
 	case w.exceedsSurge(t, s):
 		w.discard(t, "surge does not allow for it any more") // A later turn begins with the new surge.
 	default:

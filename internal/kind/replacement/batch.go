@@ -31,7 +31,7 @@ const (
 func (w *World) Batches(turns []*Turn) []Batch {
 	var all []Batch
 	for _, s := range w.Sets {
-		if !s.Known || s.Reason != "" || s.Unfit != "" {
+		if !s.Known || s.Reason != "" {
 			continue
 		}
 		all = append(append(all, s.additions(turns)...), s.deletions(turns)...)
@@ -52,7 +52,7 @@ func (s *Set) zone(t *Turn) string {
 
 // additions are the machines to add, in zones where no addition is in progress.
 func (s *Set) additions(turns []*Turn) []Batch {
-	if s.NoRoom != "" || s.Busy != "" {
+	if s.NoRoom != "" || s.Busy != "" || s.Unfit != "" {
 		return nil
 	}
 	busy, zones, waited := map[string]bool{}, map[string]*Batch{}, map[string]bool{}
@@ -150,7 +150,7 @@ func (w *World) Refused(set *Set, token string, turns []*Turn, noRoom bool, why 
 		if t.ScaleSet != set.Name || t.Operation != token {
 			continue
 		}
-		t.Operation, t.Ordered = "", false
+		t.Operation = ""
 		if t.Phase != v1alpha1.MachineAdding {
 			continue
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/cloud"
 	"moult.dev/moult/internal/rollout"
 )
 
@@ -15,7 +16,7 @@ import (
 type NodeState struct {
 	*Node
 	Set     *Set
-	Machine *Machine
+	Machine *cloud.Machine
 	// Counted is true for a selected node with a machine in the rollout's sets.
 	Counted bool
 	Unit    rollout.Unit
@@ -66,7 +67,7 @@ func (w *World) waitsFailed(u *rollout.Unit, own *v1alpha1.Claim) bool {
 }
 
 // blockedBy says why a machine can't be replaced now.
-func (w *World) blockedBy(s *Set, m *Machine, n *Node, room Room) (v1alpha1.Reason, string) {
+func (w *World) blockedBy(s *Set, m *cloud.Machine, n *Node, room Room) (v1alpha1.Reason, string) {
 	switch {
 	case w.DetectOnly:
 		return v1alpha1.ReasonDetectOnly, "the machine is outdated, and the rollout only detects"
@@ -78,7 +79,7 @@ func (w *World) blockedBy(s *Set, m *Machine, n *Node, room Room) (v1alpha1.Reas
 		return w.Blind, "whether the waves begin anew is not known before all scale sets are: " + w.BlindMessage
 	case s.Busy != "" && len(s.Operations) == 0:
 		return v1alpha1.ReasonScaleSetBusy, "scale set " + s.Name + ": " + s.Busy
-	case m.State == Deleting, m.State == Creating:
+	case m.State == cloud.Deleting, m.State == cloud.Creating:
 		return v1alpha1.ReasonScaleSetBusy, fmt.Sprintf("machine %s is %s", m.ID, m.State)
 	case s.maybeAdded(m, n):
 		return v1alpha1.ReasonScaleSetBusy, "machine " + m.ID + " may be one of those that are being added"
@@ -105,9 +106,9 @@ func (s *Set) tooFew() string {
 const maxClockSkew = 30 * time.Second
 
 // maybeAdded reports whether a machine may be one that an operation under way has added. Its Node may be nil.
-func (s *Set) maybeAdded(m *Machine, n *Node) bool {
+func (s *Set) maybeAdded(m *cloud.Machine, n *Node) bool {
 	return slices.ContainsFunc(s.Operations, func(o v1alpha1.CloudOperation) bool {
-		return o.Kind == v1alpha1.CloudOperationAdd && m.createdAt(n).After(o.Since.Add(-maxClockSkew))
+		return o.Kind == v1alpha1.CloudOperationAdd && createdAt(m, n).After(o.Since.Add(-maxClockSkew))
 	})
 }
 

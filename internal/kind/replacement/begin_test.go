@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/cloud"
 	"moult.dev/moult/internal/rollout"
 )
 
@@ -51,7 +52,7 @@ func TestJudgeNode(t *testing.T) {
 		"set aside":            {"n-old", func(s *scene) { s.aside() }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonMachineProtected, StepNone, true}},
 		"control plane":        {"n-old", func(s *scene) { s.labels("node-role.kubernetes.io/control-plane") }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonMachineProtected, StepNone, true}},
 		"control plane, known": {"n-old", func(s *scene) { s.labels("node-role.kubernetes.io/master"); s.ControlPlane = true }, want{v1alpha1.UnitOutdated, "", StepNone, true}},
-		"going":                {"n-old", func(s *scene) { s.machine("old").State = Deleting }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonScaleSetBusy, StepNone, true}},
+		"going":                {"n-old", func(s *scene) { s.machine("old").State = cloud.Deleting }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonScaleSetBusy, StepNone, true}},
 		"etcd":                 {"n-old", func(s *scene) { s.Closed = "a sick member" }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonEtcdUnhealthy, StepNone, true}},
 		"full":                 {"n-old", func(s *scene) { s.set.Max = 4 }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonScaleSetFull, StepNone, true}},
 		"no quota":             {"n-old", func(s *scene) { s.set.NoRoom = v1alpha1.ReasonCloudQuota }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonCloudQuota, StepNone, true}},
@@ -121,9 +122,9 @@ func TestRooms(t *testing.T) {
 		"full":                          {func(s *scene) { s.set.Max = 4 }, nil, Room{Reason: v1alpha1.ReasonScaleSetFull, Message: "scale set pool is at its maximum of 4 machines"}},
 		"nearly full":                   {func(s *scene) { s.set.Max = 5; s.Surge.N = 3 }, nil, Room{N: 1}},
 		"full with what is being added": {func(s *scene) { s.set.Max = 6; s.Surge.N = 3 }, []*Turn{turn(v1alpha1.MachineAdding)}, Room{N: 1}},
-		"at its least":                  {func(s *scene) { s.Surge, s.set.Min = rollout.Amount{}, 4 }, nil, Room{DeletesFirst: true, Reason: v1alpha1.ReasonScaleSetUnfit, Message: tooFew}},
+		"at its least":                  {func(s *scene) { s.Surge, s.set.Min = rollout.Amount{}, 4 }, nil, Room{Reason: v1alpha1.ReasonScaleSetUnfit, Message: tooFew}},
 		"near its least": {func(s *scene) { s.Surge, s.set.Min = rollout.Amount{}, 3 }, []*Turn{turn(v1alpha1.MachineDraining, first, func(t *Turn) { t.Machine = "y" })},
-			Room{DeletesFirst: true, Reason: v1alpha1.ReasonSurgeExhausted, Message: "machines of scale set pool are replaced first: it must have 3"}},
+			Room{Reason: v1alpha1.ReasonSurgeExhausted, Message: "machines of scale set pool are replaced first: it must have 3"}},
 		"above its least": {func(s *scene) { s.Surge, s.set.Min = rollout.Amount{}, 2 }, nil, Room{N: 100, DeletesFirst: true}},
 		"declines":        {func(s *scene) { s.Surge, s.set.Declined = rollout.Amount{}, "no such image" }, nil, Room{N: 100, DeletesFirst: true}},
 		"declines, and lacks one": {func(s *scene) { s.Surge, s.set.Declined = rollout.Amount{}, "no such image" }, []*Turn{turn(v1alpha1.MachineAdding, first)},
@@ -131,7 +132,7 @@ func TestRooms(t *testing.T) {
 		"full, delete": {func(s *scene) { s.set.Max, s.OnFull = 4, v1alpha1.OnFullDeleteFirst }, nil, Room{N: 100, DeletesFirst: true}},
 	} {
 		s := newScene(v1alpha1.MachineAdding)
-		s.set.Machines = append(s.set.Machines, Machine{ID: "x", State: Running}, Machine{ID: "y", State: Running})
+		s.set.Machines = append(s.set.Machines, cloud.Machine{ID: "x", State: cloud.Running}, cloud.Machine{ID: "y", State: cloud.Running})
 		tc.change(s)
 		got := s.Rooms(tc.turns)["pool"]
 		if got.DeletesFirst && got.N > 0 {
@@ -184,7 +185,7 @@ func TestBatches(t *testing.T) {
 		"no quota":    {func(s *scene, _ []*Turn) { s.set.NoRoom = v1alpha1.ReasonCloudQuota }, []batch{deletes}},
 		"busy":        {func(s *scene, _ []*Turn) { s.set.Busy = "it is updating" }, []batch{deletes}},
 		"throttled":   {func(s *scene, _ []*Turn) { s.set.Reason = v1alpha1.ReasonCloudThrottled }, nil},
-		"unfit":       {func(s *scene, _ []*Turn) { s.set.Unfit = "it rolls by itself" }, nil},
+		"unfit":       {func(s *scene, _ []*Turn) { s.set.Unfit = "it rolls by itself" }, []batch{deletes}},
 		"not known":   {func(s *scene, _ []*Turn) { s.set.Known = false }, nil},
 	} {
 		s, turns := newScene(v1alpha1.MachineAdding), adds()
@@ -201,16 +202,16 @@ func TestBatches(t *testing.T) {
 
 func TestRevision(t *testing.T) {
 	set := func(name, image, model string, outdated int) *Set {
-		s := &Set{Name: name, Image: "images/" + image, ImageName: image, Model: model, Known: true}
+		s := &Set{Set: cloud.Set{Name: name, Image: "images/" + image, ImageName: image, Model: model}, Known: true}
 		for range outdated {
-			s.Machines = append(s.Machines, Machine{})
+			s.Machines = append(s.Machines, cloud.Machine{})
 		}
 		return s
 	}
 	told := func(name, image, model string) v1alpha1.ScaleSetStatus {
 		return v1alpha1.ScaleSetStatus{Name: name, Image: "images/" + image, Model: model, Machines: 1}
 	}
-	unknown := &Set{Name: "b"}
+	unknown := &Set{Set: cloud.Set{Name: "b"}}
 	ab := []v1alpha1.ScaleSetStatus{told("a", "two", "1"), told("b", "two", "1")}
 	empty := told("b", "one", "0")
 	empty.Machines = 0
@@ -224,8 +225,8 @@ func TestRevision(t *testing.T) {
 		want    string
 	}{
 		"none yet":                    {before: "two@1", want: kept},
-		"gone":                        {before: "two@1", told: ab, sets: []*Set{{Name: "a", Known: true, Absent: true}}, want: kept},
-		"gone beside another":         {before: "two@1", told: ab, sets: []*Set{{Name: "a", Known: true, Absent: true}, set("b", "two", "1", 2)}, want: kept},
+		"gone":                        {before: "two@1", told: ab, sets: []*Set{{Set: cloud.Set{Name: "a"}, Known: true, Absent: true}}, want: kept},
+		"gone beside another":         {before: "two@1", told: ab, sets: []*Set{{Set: cloud.Set{Name: "a"}, Known: true, Absent: true}, set("b", "two", "1", 2)}, want: kept},
 		"the first":                   {sets: []*Set{set("a", "two", "1", 3)}, want: "two@"},
 		"the first, and not all":      {sets: []*Set{set("a", "two", "1", 3), unknown}, want: kept},
 		"nothing new":                 {before: "two@1", told: ab, sets: []*Set{set("a", "two", "1", 1), set("b", "two", "1", 1)}, want: kept},
@@ -313,7 +314,7 @@ func TestNoteAndRollback(t *testing.T) {
 			if strings.Contains(step, "~") {
 				model += " larger"
 			}
-			s = Note(s, &Set{Name: "pool", Known: true, Image: image, Model: model, Capacity: 3}, 2)
+			s = Note(s, &Set{Set: cloud.Set{Name: "pool", Image: image, Model: model, Capacity: 3}, Known: true}, 2)
 			s.Complete = !strings.HasSuffix(step, "!") && (s.Complete || strings.HasSuffix(step, "+"))
 		}
 		why := ""
@@ -329,7 +330,7 @@ func TestNoteAndRollback(t *testing.T) {
 		t.Errorf("%q %q", image, why)
 	}
 	s = v1alpha1.ScaleSetStatus{Name: "pool", Image: "three", Capacity: 3, Complete: true, PreviousImage: "one"}
-	blind := Note(s, &Set{Name: "pool", Reason: v1alpha1.ReasonCloudDenied, Message: "no"}, 0)
+	blind := Note(s, &Set{Set: cloud.Set{Name: "pool"}, Reason: v1alpha1.ReasonCloudDenied, Message: "no"}, 0)
 	if blind.Image != "three" || blind.Reason != v1alpha1.ReasonCloudDenied || blind.Capacity != 3 || !blind.Complete || blind.PreviousImage != "one" {
 		t.Errorf("%+v", blind)
 	}
@@ -366,8 +367,8 @@ func TestAdopt(t *testing.T) {
 		"the image was set back":  {func(s *scene) { s.machine("old").UpToDate = true }, "new", v1alpha1.MachineDiscarding},
 		"another image":           {func(s *scene) { s.machine("new").UpToDate, s.machine("other").UpToDate = false, false }, "new", v1alpha1.MachineDiscarding},
 		"another's turn":          {func(s *scene) { s.turn.Replacement = "new" }, "other", v1alpha1.MachineClaiming},
-		"a machine that failed":   {func(s *scene) { s.machine("new").State = Failed }, "new", v1alpha1.MachineDiscarding},
-		"a machine that is to go": {func(s *scene) { s.machine("new").State = Deleting }, "other", v1alpha1.MachineClaiming},
+		"a machine that failed":   {func(s *scene) { s.machine("new").State = cloud.Failed }, "new", v1alpha1.MachineDiscarding},
+		"a machine that is to go": {func(s *scene) { s.machine("new").State = cloud.Deleting }, "other", v1alpha1.MachineClaiming},
 		"Ducklett replaces it too": {func(s *scene) {
 			s.Nodes["n-new"].Annotations = map[string]string{v1alpha1.AnnotationDucklettStatus: "x"}
 		}, "other", v1alpha1.MachineClaiming},

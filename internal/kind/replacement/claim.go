@@ -9,22 +9,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/cloud"
 	"moult.dev/moult/internal/kind/nodeturn"
 )
 
 func (w *World) claiming(t *Turn) {
-	s, n := w.set(t.ScaleSet), w.oldNode(t)
-	why := w.whyUnwanted(t)
-	gone, uncertain := w.isGone(t, t.Machine)
+	s, n := w.SetOf(t), w.oldNode(t)
+	m, why := s.Machine(t.Replacement), w.whyUnwanted(t)
 	switch {
 	case why != "":
 		w.discard(t, why)
-	case gone:
-		w.machineLost(t)
-	case uncertain, !s.Known:
+	case !w.machineListed(t), !s.Known, !t.DeletesFirst && !w.replacementListed(t):
 	case n != nil && n.Claim != nil && n.Claim.Turn == t.Turn:
 		w.enter(t, v1alpha1.MachineDraining)
-	case !t.DeletesFirst && !w.replacementReady(t, s):
+	case m != nil && (m.State == cloud.Failed || w.mayRejectReplacement(t) && w.Outdated(s, m, w.NodeOf(m))):
+		w.enter(t, v1alpha1.MachineJoining)
+	case !t.DeletesFirst && !w.staysReady(t, "the replacement is not ready any more: "):
 	case n == nil:
 		w.enterLeaving(t) // The Node was deleted before its machine.
 	case w.Bound(t):
@@ -38,53 +38,60 @@ func (w *World) claiming(t *Turn) {
 	}
 }
 
-// replacementReady reports whether the replacement is still ready, and moves the turn if not.
-func (w *World) replacementReady(t *Turn, s *Set) bool {
-	switch m := s.Machine(t.Replacement); {
-	case m == nil:
-		w.replacementLost(t)
-	case m.State == Failed || w.mayRejectReplacement(t) && w.Outdated(s, m, w.NodeOf(m)):
-		w.enter(t, v1alpha1.MachineJoining)
-	case t.isReplacementDeleting(m):
+// machineListed reports whether the cloud lists the old machine, or the set was not read. If the machine is gone, it moves the turn.
+func (w *World) machineListed(t *Turn) bool {
+	switch s := w.SetOf(t); {
+	case s.isGone(t.Machine):
+		w.machineLost(t)
+	case s.isMissing(t.Machine):
+		t.Message = "machine " + t.Machine + " is not listed by the cloud"
 	default:
-		return w.staysReady(t, "the replacement is not ready any more: ")
+		return true
 	}
 	return false
+}
+
+// replacementListed reports whether the cloud lists the replacement, and is not deleting it. If the replacement is gone, it moves the turn.
+func (w *World) replacementListed(t *Turn) bool {
+	m := w.SetOf(t).Machine(t.Replacement)
+	if m == nil {
+		w.replacementLost(t)
+		return false
+	}
+	t.noteReplacementNode(m, w.NodeOf(m))
+	if m.State == cloud.Deleting { // Its Node may still be healthy.
+		t.Message = "machine " + m.ID + ", the replacement, is being deleted"
+	}
+	return m.State != cloud.Deleting
 }
 
 // staysReady reports whether the replacement is ready. The turn fails if it was not ready for as long as Timeout.
 func (w *World) staysReady(t *Turn, context string) bool {
 	why := w.notReady(t)
-	if why == "" {
-		t.UnreadySince = nil
-		return true
-	}
-	if t.UnreadySince == nil {
-		t.UnreadySince = nodeturn.Stamp(w.Now)
-	}
-	t.Message = context + why
 	switch {
-	case t.waitUntil(t.UnreadySince.Add(w.Timeout), w.Now):
+	case why == "":
+		t.UnreadySince = nil
+	case !w.isUnreadyForLong(t, context+why):
 	case w.Bound(t):
 		w.enter(t, v1alpha1.MachineJoining) // In that phase it fails, and is tried again with another.
 	default:
 		w.fail(t, v1alpha1.ReasonReplacementFailed, fmt.Sprintf("for longer than replacementReady.timeout, %s, %s", w.Timeout, t.Message))
 	}
-	return false
+	return why == ""
 }
 
-// isReplacementDeleting reports whether the cloud is deleting the replacement. Its Node may still be healthy.
-func (t *Turn) isReplacementDeleting(m *Machine) bool {
-	if m == nil || m.State != Deleting {
-		return false
+// isUnreadyForLong records that a replacement is not ready, and reports whether that has lasted for Timeout.
+func (w *World) isUnreadyForLong(t *Turn, why string) bool {
+	t.Message = why
+	if t.UnreadySince == nil {
+		t.UnreadySince = nodeturn.Stamp(w.Now)
 	}
-	t.Message = "machine " + m.ID + ", the replacement, is being deleted"
-	return true
+	return !t.waitUntil(t.UnreadySince.Add(w.Timeout), w.Now)
 }
 
 // claimBlocked says why a turn that is otherwise ready must not claim its node yet, or "".
-func (w *World) claimBlocked(t *Turn, m *Machine) string {
-	s := w.set(t.ScaleSet)
+func (w *World) claimBlocked(t *Turn, m *cloud.Machine) string {
+	s := w.SetOf(t)
 	_, why := w.mustStay(m, w.oldNode(t))
 	switch {
 	case why != "":
@@ -96,7 +103,7 @@ func (w *World) claimBlocked(t *Turn, m *Machine) string {
 	case t.DeletesFirst && w.ControlPlane && !w.hasHealthyPeer(t):
 		return "no other node of the control plane is healthy, and none can be made without one: set spec.replacement.surge"
 	}
-	return cmp.Or(w.Unjoined[t.Turn], w.Waits[t.Turn]) // The control plane still needs the node.
+	return cmp.Or(t.Unjoined, t.Waits) // The control plane still needs the node.
 }
 
 // hasHealthyPeer reports whether the rollout selects another healthy node besides the old one.
@@ -113,7 +120,7 @@ func (w *World) hasHealthyPeer(t *Turn) bool {
 
 // mustStay says why a machine must not be deleted, or "": several Nodes with its provider id, its protection, or a control plane label that the rollout does
 // not handle. Machine and Node may be nil.
-func (w *World) mustStay(m *Machine, n *Node) (reason v1alpha1.Reason, why string) {
+func (w *World) mustStay(m *cloud.Machine, n *Node) (reason v1alpha1.Reason, why string) {
 	if m != nil {
 		duplicates := w.duplicateNodes(m)
 		switch {

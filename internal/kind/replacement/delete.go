@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/cloud"
 )
 
 // emptying handles a turn whose node is drained, and then leaves the control plane.
@@ -34,16 +35,22 @@ func (w *World) enterLeaving(t *Turn) {
 // readyToDelete reports whether the old machine may be deleted: its node is claimed, cordoned and drained, and its replacement is ready. If not, it moves the
 // turn, or sets its step or message. This is checked until the deletion is ordered: others may have uncordoned the node.
 func (w *World) readyToDelete(t *Turn) bool {
-	if !w.machinesListed(t) {
-		return false
-	}
-	n, bound, why := w.oldNode(t), w.Bound(t), w.whyUnwanted(t)
+	s, n, bound, why := w.SetOf(t), w.oldNode(t), w.Bound(t), w.whyUnwanted(t)
+	claimed := n != nil && n.Claim != nil && n.Claim.Turn == t.Turn
 	switch {
-	case !w.set(t.ScaleSet).Known && (n == nil || t.Phase != v1alpha1.MachineDraining):
+	case !w.machineListed(t):
+		return false
+	case claimed && n.Claim.Failed != nil && !bound:
+		t.Failed = n.Claim.Failed
+		w.enter(t, v1alpha1.MachineDiscarding)
+		return false
+	case !t.DeletesFirst && s.Known && !w.replacementListed(t):
+		return false
+	case !s.Known && (n == nil || t.Phase != v1alpha1.MachineDraining):
 		return false // Its Node may have been registered again.
 	case t.Machine == "":
 		return true
-	case n != nil && !bound && (n.Claim == nil || n.Claim.Turn != t.Turn):
+	case n != nil && !bound && !claimed:
 		w.enter(t, v1alpha1.MachineClaiming)
 		return false
 	case why != "":
@@ -57,30 +64,6 @@ func (w *World) readyToDelete(t *Turn) bool {
 		return false
 	}
 	return t.DeletesFirst || bound && t.Phase != v1alpha1.MachineDraining || w.staysReady(t, "the node is drained; its replacement is not ready any more: ")
-}
-
-// machinesListed reports whether the cloud lists the machines of a turn, or the set was not read. It is also false if the turn's drain has failed.
-func (w *World) machinesListed(t *Turn) bool {
-	s, n := w.set(t.ScaleSet), w.oldNode(t)
-	m := s.Machine(t.Replacement)
-	gone, uncertain := w.isGone(t, t.Machine)
-	switch {
-	case gone:
-		w.machineLost(t)
-	case uncertain:
-		t.Message = "machine " + t.Machine + " is not listed by the cloud"
-	case n != nil && n.Claim != nil && n.Claim.Turn == t.Turn && n.Claim.Failed != nil && !w.Bound(t):
-		t.Failed = n.Claim.Failed
-		w.enter(t, v1alpha1.MachineDiscarding)
-	case t.DeletesFirst, !s.Known:
-		return true
-	case m == nil:
-		w.replacementLost(t)
-	default:
-		t.noteReplacementNode(m, w.NodeOf(m))
-		return !t.isReplacementDeleting(m)
-	}
-	return false
 }
 
 // turnExpired fails a turn that takes longer than turnTimeout.
@@ -106,7 +89,7 @@ func (w *World) stepToEmpty(t *Turn, n *Node, ofReplacement bool) Step {
 	switch {
 	case n == nil:
 	case n.Claim == nil || n.Claim.Turn != t.Turn || n.Claim.Failed != nil:
-		t.Message = "the claim on Node " + n.Name + " was removed, and the turn can't be released any more"
+		t.Message = "Node " + n.Name + " must be claimed before its machine is deleted"
 		return StepClaim
 	case n.Claim.Cordoned == nil || !n.Spec.Unschedulable:
 		t.Message = ""
@@ -130,18 +113,18 @@ func (w *World) stepToEmpty(t *Turn, n *Node, ofReplacement bool) Step {
 }
 
 func (w *World) deleting(t *Turn) {
-	s, n := w.set(t.ScaleSet), w.oldNode(t)
+	s, n := w.SetOf(t), w.oldNode(t)
 	switch m := s.Machine(t.Machine); {
 	case t.Operation != "":
 		w.awaitDeletion(t, s, n, t.Machine, false)
-	case m != nil && m.State == Deleting:
+	case m != nil && m.State == cloud.Deleting:
 		t.Message = "machine " + m.ID + " is being deleted"
 	case t.Machine != "":
 		if w.readyToDelete(t) {
 			w.orderDeletion(t, s, m)
 		}
 	case n != nil:
-		t.Step, t.Message = StepDeleteNode, "the machine is gone, and its Node goes"
+		t.Step, t.Message = StepDeleteNode, "the machine is gone, and its Node will be deleted"
 	default:
 		t.Node, t.NodeUID = "", ""
 		next := v1alpha1.MachineSoaking
@@ -157,7 +140,7 @@ func (w *World) deleting(t *Turn) {
 func (w *World) awaitDeletion(t *Turn, s *Set, n *Node, id string, ofReplacement bool) {
 	t.Message = "machine " + id + " is being deleted"
 	o, m := s.Operation(t.Operation), s.Machine(id)
-	if gone, _ := w.gone(s, id); o == nil || o.Sent || gone || m != nil && m.State == Deleting {
+	if o == nil || o.Sent || s.isGone(id) || m != nil && m.State == cloud.Deleting {
 		return
 	}
 	t.Message = cmp.Or(s.Message, t.Message)
@@ -168,7 +151,7 @@ func (w *World) awaitDeletion(t *Turn, s *Set, n *Node, id string, ofReplacement
 }
 
 // orderDeletion sets the step that deletes a machine, unless the machine must stay.
-func (w *World) orderDeletion(t *Turn, s *Set, m *Machine) {
+func (w *World) orderDeletion(t *Turn, s *Set, m *cloud.Machine) {
 	switch _, why := w.mustStay(m, nil); {
 	case m == nil:
 	case why != "":

@@ -8,13 +8,13 @@ import (
 	"time"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/cloud"
 )
 
 // discarding handles a turn that ends without a change: its node is released, and the replacement is deleted.
 func (w *World) discarding(t *Turn) {
-	s, n := w.set(t.ScaleSet), w.oldNode(t)
-	gone, _ := w.gone(s, t.Machine)
-	t.Step = w.stepToReturn(t, n, gone || t.Machine == "")
+	s, n := w.SetOf(t), w.oldNode(t)
+	t.Step = w.stepToReturn(t, n, s.isGone(t.Machine) || t.Machine == "")
 	switch {
 	case t.Step != StepNone:
 	case t.Replacement != "":
@@ -39,20 +39,17 @@ func (w *World) stepToReturn(t *Turn, n *Node, gone bool) Step {
 	if n == nil {
 		return StepNone
 	}
-	own := n.Claim
-	mine := own != nil && own.Turn == t.Turn
-	// If another rollout holds the node, or this one is being deleted, no failure is recorded.
-	records := t.Failed != nil && !n.Foreign && !w.Ending
+	mine := n.Claim != nil && n.Claim.Turn == t.Turn
+	recorded := mine && n.Claim.Failed != nil
+	fails := t.Failed != nil && !w.Ending // No failure is recorded once the rollout is being deleted.
 	switch {
 	case gone:
 		return StepDeleteNode
-	case w.Bound(t):
-		return StepNone // It is never released.
-	case records && (!mine || own.Failed == nil):
+	case w.Bound(t), fails && recorded:
+		return StepNone // A bound node is never released, and a recorded failure stays.
+	case fails && !n.Foreign:
 		return StepFail
-	case t.Failed != nil && mine && own.Failed != nil && !w.Ending:
-		return StepNone // The record stays.
-	case !records && (mine || own == nil && n.Marked):
+	case mine, n.Claim == nil && n.Marked:
 		return StepRelease
 	}
 	return StepNone
@@ -70,10 +67,8 @@ func (w *World) discardReplacement(t *Turn, s *Set) {
 	case m == nil:
 		w.replacementGone(t, s)
 	case !w.ControlPlane && w.keepsFailed(t):
-	case m.State == Deleting:
+	case m.State == cloud.Deleting:
 		t.Message = "machine " + m.ID + " is being deleted"
-	case w.duplicateNodes(m) != "":
-		t.Message = w.duplicateNodes(m)
 	default:
 		t.OnReplacement = true
 		message := t.Message
@@ -89,7 +84,7 @@ func (w *World) discardReplacement(t *Turn, s *Set) {
 // keepsFailed reports whether a failed replacement is kept for KeepFailed, so that people can look at it. A new attempt ends that. In a control plane it leaves
 // etcd first: its member may be unhealthy.
 func (w *World) keepsFailed(t *Turn) bool {
-	if t.Failed == nil || w.KeepFailed <= 0 || w.Ending || t.Attempt != w.Attempt(w.set(t.ScaleSet), w.oldNode(t)) {
+	if t.Failed == nil || w.KeepFailed <= 0 || w.Ending || t.Attempt != w.Attempt(w.SetOf(t), w.oldNode(t)) {
 		return false
 	}
 	until := t.Failed.Time.Add(w.KeepFailed)
@@ -103,8 +98,8 @@ func (w *World) keepsFailed(t *Turn) bool {
 // replacementGone handles a turn whose replacement is gone before its deletion. If the cloud makes another in its place, the turn keeps or deletes that one.
 func (w *World) replacementGone(t *Turn, s *Set) {
 	needed := w.needsReplacement(t)
-	switch gone, _ := w.isGone(t, t.Replacement); {
-	case !gone:
+	switch {
+	case !s.isGone(t.Replacement):
 		t.Message = "machine " + t.Replacement + " is not listed by the cloud"
 	case w.replacementRemains(t, s):
 	case !needed && (s.isAdding() || s.lacksMachines()):
@@ -142,7 +137,7 @@ func (w *World) replacementRemains(t *Turn, s *Set) bool {
 // Remains is the node name of a replacement in the control plane. Seen is false if only the cloud reports the name: the real name may differ. The name is empty
 // if it is not known, or if another machine has it now.
 func (w *World) Remains(t *Turn) (name string, seen bool) {
-	m := w.set(t.ScaleSet).Machine(t.Replacement)
+	m := w.SetOf(t).Machine(t.Replacement)
 	if m != nil {
 		if n := w.NodeOf(m); n != nil {
 			return n.Name, true
@@ -157,7 +152,7 @@ func (w *World) Remains(t *Turn) (name string, seen bool) {
 		return name, seen
 	}
 	_, other := w.MachineOf(n)
-	if other != nil && other.State != Deleting || n.Spec.ProviderID != "" && !strings.EqualFold(n.Spec.ProviderID, t.ReplacementProviderID) {
+	if other != nil && other.State != cloud.Deleting || n.Spec.ProviderID != "" && !strings.EqualFold(n.Spec.ProviderID, t.ReplacementProviderID) {
 		return "", false
 	}
 	return name, seen
@@ -165,7 +160,7 @@ func (w *World) Remains(t *Turn) (name string, seen bool) {
 
 // NodeGoes reports whether a Node belongs to a replacement that is gone, and not to a new machine of the same name.
 func (w *World) NodeGoes(t *Turn, n *Node) bool {
-	if _, m := w.MachineOf(n); m != nil && m.State != Deleting {
+	if _, m := w.MachineOf(n); m != nil && m.State != cloud.Deleting {
 		return false
 	}
 	return n.Claim != nil && n.Claim.Turn == t.Turn || t.ReplacementProviderID != "" && strings.EqualFold(n.Spec.ProviderID, t.ReplacementProviderID)

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/cloud"
 )
 
 // LeftByDucklett reports whether the node has annotations or the taint of Ducklett.
@@ -30,15 +31,15 @@ func (w *World) Adopt(n *Node, turn string, all []*Turn) *Turn {
 	if m == nil || !s.Known || !n.Selected || n.OptedOut || w.Ending || w.DetectOnly || !added(s, n.Annotations) {
 		return nil
 	}
-	var newest *Machine
+	var newest *cloud.Machine
 	isOutdated := false
 	for i := range s.Machines {
 		o := &s.Machines[i]
 		node := w.NodeOf(o)
-		if o.State == Deleting || IsTaken(all, s.Name, o.ID) || o.ID == m.ID || node != nil && LeftByDucklett(node.Node) {
+		if o.State == cloud.Deleting || IsTaken(all, s.Name, o.ID) || o.ID == m.ID || node != nil && LeftByDucklett(node.Node) {
 			continue
 		}
-		if outdated := w.Outdated(s, o, node); newest == nil || isOutdated && !outdated || isOutdated == outdated && o.isNewer(newest) {
+		if outdated := w.Outdated(s, o, node); newest == nil || isOutdated && !outdated || isOutdated == outdated && byAge(o, newest) > 0 {
 			newest, isOutdated = o, outdated
 		}
 	}

@@ -8,21 +8,19 @@ import (
 	"time"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/cloud"
 	"moult.dev/moult/internal/rollout"
 )
 
 func (w *World) joining(t *Turn) {
-	s := w.set(t.ScaleSet)
-	m := s.Machine(t.Replacement)
-	why := w.whyUnwanted(t)
-	gone, _ := w.isGone(t, t.Machine)
+	s, why := w.SetOf(t), w.whyUnwanted(t)
 	switch {
 	case t.Replacement == "":
 		w.findReplacement(t, s)
 	case t.Failed != nil && w.isRetryDue(t):
 		t.Failures++
 		t.Failed, t.Attempt = nil, w.Attempt(s, w.oldNode(t))
-		if w.Bound(t) && w.Stays[t.Turn] != "" {
+		if w.Bound(t) && t.Stays != "" {
 			w.enter(t, v1alpha1.MachineJoining) // Etcd needs it: it has Timeout once more to become ready.
 		} else {
 			w.discard(t, "it is tried again")
@@ -31,26 +29,19 @@ func (w *World) joining(t *Turn) {
 		w.discard(t, why)
 	case t.Failed != nil && w.Ending && !w.Bound(t):
 		t.Over = true
-	case gone:
-		w.machineLost(t)
-	case !s.Known:
-	case m == nil:
-		w.replacementLost(t)
+	case !w.machineListed(t), !s.Known, !w.replacementListed(t):
 	default:
-		w.checkReplacement(t, s, m)
+		w.checkReplacement(t, s, s.Machine(t.Replacement))
 	}
 }
 
 // checkReplacement judges a turn whose replacement is listed.
-func (w *World) checkReplacement(t *Turn, s *Set, m *Machine) {
+func (w *World) checkReplacement(t *Turn, s *Set, m *cloud.Machine) {
 	n := w.NodeOf(m)
-	t.noteReplacementNode(m, n)
 	mayReject, hasChanged := w.mayRejectReplacement(t), t.Attempt != w.Attempt(s, w.oldNode(t))
 	switch {
-	case m.State == Failed:
+	case m.State == cloud.Failed:
 		w.failJoining(t, "machine "+m.ID+" was made, and has failed: "+cmp.Or(m.Message, "the cloud does not say why"))
-		return
-	case t.isReplacementDeleting(m):
 		return
 	case mayReject && hasChanged && (w.Outdated(s, m, n) || n == nil && !m.UpToDate):
 		w.discard(t, "what machines are made of has changed")
@@ -66,7 +57,7 @@ func (w *World) checkReplacement(t *Turn, s *Set, m *Machine) {
 	if n != nil && n.Shieldable && !n.Shielded {
 		t.Step, t.OnReplacement = StepShield, true
 	}
-	if why := cmp.Or(w.notReady(t), w.Unjoined[t.Turn]); why != "" {
+	if why := cmp.Or(w.notReady(t), t.Unjoined); why != "" {
 		w.waitForReplacement(t, t.PhaseSince.Time, why)
 		return
 	}
@@ -85,7 +76,7 @@ func (w *World) checkReplacement(t *Turn, s *Set, m *Machine) {
 func (w *World) mayRejectReplacement(t *Turn) bool { return !t.DeletesFirst && !w.Bound(t) }
 
 // noteReplacementNode records the name and provider id of the replacement's Node, if known.
-func (t *Turn) noteReplacementNode(m *Machine, n *Node) {
+func (t *Turn) noteReplacementNode(m *cloud.Machine, n *Node) {
 	t.ReplacementProviderID = cmp.Or(m.ProviderID, t.ReplacementProviderID)
 	if n != nil {
 		t.ReplacementNode = n.Name
@@ -102,7 +93,7 @@ func (w *World) isRetryDue(t *Turn) bool {
 		at = t.Failed.Time.Add(w.Timeout) // The turn can't be cancelled, and blocks the rollout's deletion.
 	}
 	t.wakeAt(at)
-	return t.Attempt != w.Attempt(w.set(t.ScaleSet), w.oldNode(t)) || !at.IsZero() && !w.Now.Before(at)
+	return t.Attempt != w.Attempt(w.SetOf(t), w.oldNode(t)) || !at.IsZero() && !w.Now.Before(at)
 }
 
 // failJoining fails a turn whose replacement can't be used. A turn that needs a replacement keeps it until the retry: the set has no spare machine. A turn

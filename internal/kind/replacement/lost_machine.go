@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/cloud"
 	"moult.dev/moult/internal/kind/nodeturn"
 )
 
@@ -16,14 +17,14 @@ import (
 // machine and deletes one, and machines of a set are alike. So a turn may delete any machine that no other turn has.
 
 // successor is the oldest machine that was made since the turn's phase began and has no turn, or nil. Later machines replace later losses.
-func (w *World) successor(t *Turn, s *Set) *Machine {
-	var found *Machine
+func (w *World) successor(t *Turn, s *Set) *cloud.Machine {
+	var found *cloud.Machine
 	for i := range s.Machines {
 		m := &s.Machines[i]
-		if m.State == Deleting || IsTaken(w.turns, s.Name, m.ID) || !w.cameSince(t, s, m) {
+		if m.State == cloud.Deleting || IsTaken(w.turns, s.Name, m.ID) || !w.cameSince(t, s, m) {
 			continue
 		}
-		if found == nil || found.isNewer(m) {
+		if found == nil || byAge(m, found) < 0 {
 			found = m
 		}
 	}
@@ -32,9 +33,9 @@ func (w *World) successor(t *Turn, s *Set) *Machine {
 
 // cameSince reports whether a machine was made since the turn's phase began, when the lost machine still existed. If its age is not known, it must be up to
 // date.
-func (w *World) cameSince(t *Turn, s *Set, m *Machine) bool {
+func (w *World) cameSince(t *Turn, s *Set, m *cloud.Machine) bool {
 	n := w.NodeOf(m)
-	made := m.createdAt(n)
+	made := createdAt(m, n)
 	if made.IsZero() {
 		return !w.Outdated(s, m, n)
 	}
@@ -42,22 +43,23 @@ func (w *World) cameSince(t *Turn, s *Set, m *Machine) bool {
 }
 
 // createdAt is when a machine was made, by the cloud, else by its Node. The Node may be nil.
-func (m *Machine) createdAt(n *Node) time.Time {
+func createdAt(m *cloud.Machine, n *Node) time.Time {
 	if m.Created.IsZero() && n != nil {
 		return n.CreationTimestamp.Time
 	}
 	return m.Created
 }
 
-func (m *Machine) isNewer(than *Machine) bool {
-	return m.Created.After(than.Created) || m.Created.Equal(than.Created) && m.ID > than.ID
+// byAge orders machines, the oldest first.
+func byAge(a, b *cloud.Machine) int {
+	return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID))
 }
 
 // lacksMachines reports whether the cloud has still to make machines: the set has fewer than its capacity.
 func (s *Set) lacksMachines() bool {
 	there := 0
 	for i := range s.Machines {
-		if s.Machines[i].State != Deleting {
+		if s.Machines[i].State != cloud.Deleting {
 			there++
 		}
 	}
@@ -72,7 +74,7 @@ func (s *Set) isAdding() bool {
 // machineLost handles a turn whose machine is gone without a confirmed deletion. If the cloud makes another one, the turn ends without a change. If the set was
 // made smaller, the replacement takes its place. The cloud may have done a deletion that it reported as failed.
 func (w *World) machineLost(t *Turn) {
-	s := w.set(t.ScaleSet)
+	s := w.SetOf(t)
 	switch {
 	case s.isAdding():
 		t.Message = "machine " + t.Machine + " is gone, and machines are being added to scale set " + s.Name
@@ -90,9 +92,9 @@ func (w *World) machineLost(t *Turn) {
 
 // replacementLost handles a turn whose replacement is not listed. Once it is certainly gone the turn fails, or waits for another one if it must have one.
 func (w *World) replacementLost(t *Turn) {
-	s := w.set(t.ScaleSet)
-	switch gone, _ := w.isGone(t, t.Replacement); {
-	case !gone && t.Replacement != "":
+	s := w.SetOf(t)
+	switch {
+	case t.Replacement != "" && !s.isGone(t.Replacement):
 		t.Message = "machine " + t.Replacement + ", the replacement, is not listed by the cloud"
 	case !w.needsReplacement(t):
 		w.fail(t, v1alpha1.ReasonReplacementFailed, "the replacement of "+cmp.Or(t.Node, t.Machine)+" in scale set "+s.Name+", machine "+t.Replacement+", is gone")
@@ -137,10 +139,10 @@ func (w *World) findReplacement(t *Turn, s *Set) {
 }
 
 // StillMissing is since when machines of turns (ours) are missing from the list of all machines; before is the previous result.
-func StillMissing(before map[string]time.Time, listed []Machine, ours []string, now time.Time) map[string]time.Time {
+func StillMissing(before map[string]time.Time, listed []cloud.Machine, ours []string, now time.Time) map[string]time.Time {
 	after := map[string]time.Time{}
 	for _, id := range ours {
-		if id == "" || slices.ContainsFunc(listed, func(m Machine) bool { return m.ID == id }) {
+		if id == "" || slices.ContainsFunc(listed, func(m cloud.Machine) bool { return m.ID == id }) {
 			continue
 		}
 		after[id] = now
@@ -151,25 +153,11 @@ func StillMissing(before map[string]time.Time, listed []Machine, ours []string, 
 	return after
 }
 
-// lostMachine names a machine of a turn that is gone without an order, until its successor is known. Meanwhile no other turn begins in the set: it might begin
-// for that successor.
-func (s *Set) lostMachine(turns []*Turn) string {
-	for _, t := range turns {
-		if t.ScaleSet != s.Name || t.Over || t.Operation != "" || !s.Known {
-			continue
-		}
-		if t.Phase == v1alpha1.MachineJoining && t.Replacement == "" {
-			return "that was to take the place of " + t.UnitName()
-		}
-		ids := []string{t.Replacement}
-		if t.Phase != v1alpha1.MachineSoaking {
-			ids = append(ids, t.Machine)
-		}
-		for _, id := range ids {
-			if id != "" && s.Machine(id) == nil {
-				return id
-			}
-		}
-	}
-	return ""
+// hasLostMachine reports whether a machine of a turn is gone without an order, and its successor is not known yet. Meanwhile no other turn begins in the set: it
+// might begin for that successor.
+func (s *Set) hasLostMachine(turns []*Turn) bool {
+	return s.Known && slices.ContainsFunc(turns, func(t *Turn) bool {
+		lost := t.Phase == v1alpha1.MachineJoining && t.Replacement == "" || s.isMissing(t.Replacement) || s.isMissing(t.Machine)
+		return lost && t.ScaleSet == s.Name && !t.Over && t.Operation == ""
+	})
 }

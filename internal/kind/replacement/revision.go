@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/cloud"
 	"moult.dev/moult/internal/kind/nodeturn"
 )
 
@@ -62,7 +63,7 @@ func (w *World) modelChanged(s *Set, before *v1alpha1.ScaleSetStatus) bool {
 	case w.MatchOSImage:
 		return before.Image != "" && before.Image != s.Image
 	case before.Model == "" || before.Machines == 0:
-		return slices.ContainsFunc(s.Machines, func(m Machine) bool { return !m.UpToDate })
+		return slices.ContainsFunc(s.Machines, func(m cloud.Machine) bool { return !m.UpToDate })
 	}
 	return before.Model != s.Model
 }

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/cloud"
 	"moult.dev/moult/internal/kind/nodeturn"
 )
 
@@ -38,7 +39,7 @@ func (w *World) settle() {
 		}
 	}
 	for _, t := range w.turns {
-		if s := w.set(t.ScaleSet); t.Operation != "" && s.Known && s.Operation(t.Operation) == nil {
+		if s := w.SetOf(t); t.Operation != "" && s.Known && s.Operation(t.Operation) == nil {
 			t.Operation = "" // The status was edited.
 		}
 	}
@@ -67,7 +68,7 @@ func (w *World) assignEarly(s *Set, o *v1alpha1.CloudOperation) {
 	}
 	ids := slices.DeleteFunc(slices.Clone(s.Added[o.Token]), func(id string) bool {
 		m := s.Machine(id)
-		return m == nil || m.State != Running || IsTaken(w.turns, s.Name, id) || slices.Contains(o.Machines, id)
+		return m == nil || m.State != cloud.Running || IsTaken(w.turns, s.Name, id) || slices.Contains(o.Machines, id)
 	})
 	left := w.assign(s, o, ids)
 	o.Machines = slices.Concat(o.Machines, slices.DeleteFunc(ids, func(id string) bool { return slices.Contains(left, id) }))
@@ -100,7 +101,7 @@ func (w *World) added(s *Set, o *v1alpha1.CloudOperation, end Ended) (surplus []
 	var failed []string
 	if end.NoRoom {
 		// The cloud may have made machines that it had no room for: they have failed.
-		isFailed := func(id string) bool { m := s.Machine(id); return m != nil && m.State == Failed }
+		isFailed := func(id string) bool { m := s.Machine(id); return m != nil && m.State == cloud.Failed }
 		failed = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !isFailed(id) })
 		ids = slices.DeleteFunc(ids, isFailed)
 	}
@@ -162,7 +163,7 @@ func (w *World) deleted(s *Set, o *v1alpha1.CloudOperation, end Ended) bool {
 		case m == nil && end.OK:
 			t.Confirmed = true
 			*target(t) = ""
-		case m == nil, m.State == Deleting:
+		case m == nil, m.State == cloud.Deleting:
 			// Later lists show whether it is gone.
 		case t.Phase == v1alpha1.MachineDiscarding, w.Bound(t):
 			t.Message = nodeturn.Short("machine " + m.ID + " was not deleted: " + end.Message)

@@ -17,13 +17,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/cloud"
 	"moult.dev/moult/internal/rollout"
 	"moult.dev/moult/test/tier"
 )
 
 // vm is a machine of the simulated cloud.
 type vm struct {
-	Machine
+	cloud.Machine
 	model   int
 	until   time.Time // when it gets out of Creating or Deleting
 	never   bool      // its node never joins
@@ -123,7 +124,7 @@ func (s *simulation) add(n int, zone string, ordered bool) (ids []string) {
 		s.next++
 		id := fmt.Sprintf("m%d", s.next)
 		m := &vm{
-			Machine: Machine{ID: id, ProviderID: "sim://" + id, Zone: zone, State: Creating, Created: s.now}, model: s.model,
+			Machine: cloud.Machine{ID: id, ProviderID: "sim://" + id, Zone: zone, State: cloud.Creating, Created: s.now}, model: s.model,
 			until: s.now.Add(time.Duration(5+s.r.IntN(20)) * time.Second), ordered: ordered,
 		}
 		if s.rules.ControlPlane {
@@ -148,7 +149,7 @@ func (s *simulation) machine(id string) *vm {
 
 func (s *simulation) live() (n int) {
 	for _, m := range s.machines {
-		if m.State != Deleting {
+		if m.State != cloud.Deleting {
 			n++
 		}
 	}
@@ -162,8 +163,8 @@ func (s *simulation) tick() {
 		if s.now.Before(m.until) {
 			return false
 		}
-		if m.State == Creating {
-			m.State = Running
+		if m.State == cloud.Creating {
+			m.State = cloud.Running
 			s.members[m.ID] = s.rules.ControlPlane
 			if !m.never {
 				name := "n-" + m.ID
@@ -173,7 +174,7 @@ func (s *simulation) tick() {
 				}
 			}
 		}
-		return m.State == Deleting
+		return m.State == cloud.Deleting
 	})
 	s.healing = slices.DeleteFunc(s.healing, func(at time.Time) bool {
 		if s.now.Before(at) {
@@ -219,9 +220,9 @@ func (s *simulation) disturb() {
 		s.model = 1
 		s.note("the image is as at first")
 	case 2:
-		if m != nil && m.State != Deleting {
+		if m != nil && m.State != cloud.Deleting {
 			s.slack++
-			m.State, m.until = Deleting, s.now
+			m.State, m.until = cloud.Deleting, s.now
 			s.dies(m.ID)
 			if s.slow > 0 {
 				s.healing = append(s.healing, s.now.Add(time.Duration(s.r.IntN(s.slow))*time.Second))
@@ -239,8 +240,8 @@ func (s *simulation) disturb() {
 		s.outside++
 		s.note("an autoscaler adds one")
 	case 4:
-		if m != nil && m.State == Running && s.capacity > 1 {
-			m.State, m.until = Deleting, s.now.Add(5*time.Second)
+		if m != nil && m.State == cloud.Running && s.capacity > 1 {
+			m.State, m.until = cloud.Deleting, s.now.Add(5*time.Second)
 			adding := Set{Operations: s.operations}
 			if slices.ContainsFunc(s.status, func(t v1alpha1.MachineTurn) bool { return t.Machine == m.ID || t.Replacement == m.ID }) || adding.maybeAdded(&m.Machine, nil) {
 				s.taken++
@@ -262,7 +263,7 @@ func (s *simulation) disturb() {
 			}
 		}
 	case 6:
-		if m != nil && m.State == Deleting {
+		if m != nil && m.State == cloud.Deleting {
 			delete(s.nodes, "n-"+m.ID)
 			delete(s.claims, "n-"+m.ID)
 		}
@@ -307,7 +308,7 @@ func (s *simulation) dies(id string) {
 // held is a machine whose node the rollout has claimed; any that runs where there is none.
 func (s *simulation) held() (held *vm) {
 	for _, m := range s.machines {
-		if s.nodes["n-"+m.ID] == nil || m.State != Running {
+		if s.nodes["n-"+m.ID] == nil || m.State != cloud.Running {
 			continue
 		}
 		if held = m; s.claims["n-"+m.ID] != nil {
@@ -333,7 +334,7 @@ func (s *simulation) send(o v1alpha1.CloudOperation) {
 		s.ordered += len(k.added)
 	case v1alpha1.CloudOperationDelete:
 		for _, id := range o.Machines {
-			if m := s.machine(id); m != nil && m.State != Deleting {
+			if m := s.machine(id); m != nil && m.State != cloud.Deleting {
 				if n := s.nodes["n-"+id]; n != nil && (!n.Spec.Unschedulable || s.pods[n.Name]) {
 					s.wrong("machine %s is deleted, and its node is not empty", id)
 				}
@@ -341,7 +342,7 @@ func (s *simulation) send(o v1alpha1.CloudOperation) {
 					s.wrong("machine %s is deleted, and its member is in etcd", id)
 				}
 				s.owed[id] = true // One without a node may have become a member just now.
-				m.State, m.until = Deleting, k.done
+				m.State, m.until = cloud.Deleting, k.done
 				s.capacity--
 			}
 		}
@@ -357,8 +358,11 @@ func (s *simulation) look() *Set {
 		return &set
 	}
 	set := &Set{
-		Name: "set", Image: fmt.Sprint(s.model), ImageName: fmt.Sprint(s.model), Model: fmt.Sprint(s.model), Capacity: s.capacity, Max: s.max, Known: true, LookedAt: s.now,
-		Zones: []string{"a", "b"}, Operations: slices.Clone(s.operations), Ended: s.ended,
+		Set:        cloud.Set{Name: "set", Image: fmt.Sprint(s.model), ImageName: fmt.Sprint(s.model), Model: fmt.Sprint(s.model), Capacity: s.capacity, Max: s.max, Zones: []string{"a", "b"}},
+		Known:      true,
+		LookedAt:   s.now,
+		Operations: slices.Clone(s.operations),
+		Ended:      s.ended,
 	}
 	for i, m := range s.machines {
 		if s.partly && i == int(s.forgotten.Unix())%len(s.machines) {
@@ -370,10 +374,7 @@ func (s *simulation) look() *Set {
 	}
 	var ours []string
 	for i := range s.status {
-		ours = append(ours, s.status[i].Replacement)
-		if s.status[i].Phase != v1alpha1.MachineSoaking {
-			ours = append(ours, s.status[i].Machine)
-		}
+		ours = append(ours, s.status[i].Replacement, s.status[i].Machine)
 	}
 	s.missing = StillMissing(s.missing, set.Machines, ours, s.now)
 	set.Missing = s.missing
@@ -388,7 +389,7 @@ func (s *simulation) world() *World {
 	w := &World{
 		Rules: s.rules, Now: s.now, Revision: fmt.Sprint(s.model), Sets: map[string]*Set{"set": set}, Nodes: map[string]*Node{},
 		Unhealthy: func(name string) (string, time.Time) {
-			if m := s.machine(strings.TrimPrefix(name, "n-")); m == nil || m.State != Running {
+			if m := s.machine(strings.TrimPrefix(name, "n-")); m == nil || m.State != cloud.Running {
 				return "not ready", time.Time{}
 			}
 			return "", time.Time{}
@@ -481,7 +482,7 @@ func (s *simulation) reconcile() {
 
 // there reports whether machines that will be deleted are there at this moment.
 func (s *simulation) there(b *Batch) bool {
-	return !slices.ContainsFunc(b.Machines, func(id string) bool { m := s.machine(id); return m == nil || m.State == Deleting })
+	return !slices.ContainsFunc(b.Machines, func(id string) bool { m := s.machine(id); return m == nil || m.State == cloud.Deleting })
 }
 
 // check looks at what is about to be asked for.
@@ -498,7 +499,7 @@ func (s *simulation) check(w *World, b *Batch) {
 		if t.Phase == v1alpha1.MachineDeleting && n != nil && (n.Claim == nil || !n.Spec.Unschedulable) && s.slack == 0 {
 			s.wrong("machine %s is deleted, and its node is not claimed and cordoned", b.Machines[i])
 		}
-		if m := s.machine(t.Replacement); t.Phase == v1alpha1.MachineDeleting && !t.DeletesFirst && (m == nil || m.State != Running) && s.slack == 0 {
+		if m := s.machine(t.Replacement); t.Phase == v1alpha1.MachineDeleting && !t.DeletesFirst && (m == nil || m.State != cloud.Running) && s.slack == 0 {
 			s.wrong("machine %s is deleted, and its replacement is not there", b.Machines[i])
 		}
 	}
@@ -559,7 +560,7 @@ func (s *simulation) decide(w *World, turns []*Turn) []*Turn {
 			if !t.Claimable || t.Unit.Node != name {
 				continue
 			}
-			if m := s.machine(t.Replacement); !t.DeletesFirst && (m == nil || m.State != Running || s.nodes["n-"+m.ID] == nil) {
+			if m := s.machine(t.Replacement); !t.DeletesFirst && (m == nil || m.State != cloud.Running || s.nodes["n-"+m.ID] == nil) {
 				s.wrong("node %s is claimed, and its replacement is not ready", name)
 			}
 			s.point()
@@ -567,10 +568,7 @@ func (s *simulation) decide(w *World, turns []*Turn) []*Turn {
 			s.note("%s is claimed", t.Node)
 			t.Phase, t.Step = v1alpha1.MachineDraining, StepNone
 		}
-		if p := states[name]; p != nil && rooms["set"].N > 0 {
-			room := rooms["set"]
-			room.N--
-			rooms["set"] = room
+		if p, room := states[name], w.Room(w.Sets["set"], turns); p != nil && room.N > 0 {
 			t := w.Begin(p, fmt.Sprintf("%s-%d", name, s.r.Uint32()), room.DeletesFirst)
 			s.restored = s.restored || t.DeletesFirst
 			if t.Phase == v1alpha1.MachineAdding {
@@ -595,7 +593,7 @@ func (s *simulation) releaseNode(name string) {
 	if n == nil {
 		return
 	}
-	if m := s.machine(strings.TrimPrefix(name, "n-")); m != nil && m.State == Running && s.away[n.UID] {
+	if m := s.machine(strings.TrimPrefix(name, "n-")); m != nil && m.State == cloud.Running && s.away[n.UID] {
 		s.wrong("Node %s is released, and has left the control plane", name)
 	}
 	if n.Annotations["by"] != "" {
@@ -688,12 +686,12 @@ func (s *simulation) apply(w *World, t *Turn) {
 // mayLeave reports whether etcd can do without a turn's node: as many members are left as survive a failure, or as there were before its replacement came.
 func (s *simulation) mayLeave(t *Turn) bool {
 	own := s.machine(t.Machine)
-	if own == nil || own.State != Running || !s.members[own.ID] {
+	if own == nil || own.State != cloud.Running || !s.members[own.ID] {
 		return true
 	}
 	before, after := 0, 0
 	for _, m := range s.machines {
-		if m.State == Running && s.members[m.ID] {
+		if m.State == cloud.Running && s.members[m.ID] {
 			before++
 			after++
 		}
@@ -710,7 +708,7 @@ func (s *simulation) strike() {
 	for i := range s.status {
 		t := &s.status[i]
 		m := s.machine(t.Replacement)
-		if t.Phase != v1alpha1.MachineLeaving || t.DeletesFirst || m == nil || m.State != Running || s.chance(0.5) {
+		if t.Phase != v1alpha1.MachineLeaving || t.DeletesFirst || m == nil || m.State != cloud.Running || s.chance(0.5) {
 			continue
 		}
 		s.strikes--
@@ -718,7 +716,7 @@ func (s *simulation) strike() {
 		if s.kills > 0 {
 			s.slack++ // A process that is killed then can't tell which of both has happened.
 		}
-		m.State, m.until = Deleting, s.now
+		m.State, m.until = cloud.Deleting, s.now
 		s.dies(m.ID)
 		if s.capacity--; s.chance(0.5) {
 			s.add(1, m.Zone, false)
@@ -779,7 +777,7 @@ func (s *simulation) quiet() bool {
 		if m.ID == "failed" {
 			continue
 		}
-		if m.State != Running || m.model != s.model && !s.optedOut["n-"+m.ID] && !s.rules.Ending && !m.never {
+		if m.State != cloud.Running || m.model != s.model && !s.optedOut["n-"+m.ID] && !s.rules.Ending && !m.never {
 			return false
 		}
 	}
@@ -799,7 +797,7 @@ func (s *simulation) run(surge int, disturbances int, ends bool) {
 	if s.failedMachine {
 		s.base++
 		s.capacity++
-		s.machines = append(s.machines, &vm{Machine: Machine{ID: "failed", ProviderID: "sim://failed", State: Failed, Created: s.now.Add(-time.Hour)}, model: 1})
+		s.machines = append(s.machines, &vm{Machine: cloud.Machine{ID: "failed", ProviderID: "sim://failed", State: cloud.Failed, Created: s.now.Add(-time.Hour)}, model: 1})
 	}
 	s.model = 2
 	s.rules.Surge = rollout.Amount{N: surge}
@@ -856,7 +854,7 @@ func (s *simulation) end() {
 	if s.live() != s.capacity {
 		s.wrong("there are %d machines in the end, and the capacity is %d", s.live(), s.capacity)
 	}
-	if m := s.machine("failed"); s.failedMachine && (m == nil || m.State != Failed) {
+	if m := s.machine("failed"); s.failedMachine && (m == nil || m.State != cloud.Failed) {
 		s.wrong("the machine without a Node, which no one added, is gone: %+v", m)
 	}
 	for name, n := range s.nodes {

@@ -48,21 +48,18 @@ func (s *Set) usage(turns []*Turn) (u usage) {
 
 // roomWithoutSurge is how many turns may begin without surge, at most left. There are none while the cloud adds no machines, for the reason why.
 func (s *Set) roomWithoutSurge(u usage, left int, why string) Room {
-	if why != "" {
-		return Room{Reason: v1alpha1.ReasonScaleSetUnfit, Message: why}
-	}
-	room := Room{N: left, DeletesFirst: true}
 	if s.Min > 0 {
-		room.N = min(left, max(0, s.Capacity-s.Min-u.smaller-u.used))
+		left = min(left, s.Capacity-s.Min-u.smaller-u.used)
 	}
 	switch {
-	case room.N > 0 || left <= 0:
+	case why != "":
+		return Room{Reason: v1alpha1.ReasonScaleSetUnfit, Message: why}
+	case left > 0:
+		return Room{N: left, DeletesFirst: true}
 	case u.without > 0:
-		room.Reason, room.Message = v1alpha1.ReasonSurgeExhausted, fmt.Sprintf("machines of scale set %s are replaced first: it must have %d", s.Name, s.Min)
-	default:
-		room.Reason, room.Message = v1alpha1.ReasonScaleSetUnfit, s.tooFew()
+		return Room{Reason: v1alpha1.ReasonSurgeExhausted, Message: fmt.Sprintf("machines of scale set %s are replaced first: it must have %d", s.Name, s.Min)}
 	}
-	return room
+	return Room{Reason: v1alpha1.ReasonScaleSetUnfit, Message: s.tooFew()}
 }
 
 // surge is how many extra machines a set may have.
@@ -73,32 +70,32 @@ func (w *World) surge(s *Set, u usage) int {
 // Rooms says how many turns may begin in each set.
 func (w *World) Rooms(turns []*Turn) map[string]Room {
 	rooms := map[string]Room{}
-	for _, s := range w.Sets {
-		u := s.usage(turns)
-		left := v1alpha1.MaxMachineTurns - len(turns)
-		surge := w.surge(s, u)
-		room := Room{N: min(surge-u.used, left)}
-		isFull := s.Max > 0 && s.Capacity+u.adding >= s.Max
-		switch lost := s.lostMachine(turns); {
-		case lost != "":
-			room = Room{Reason: v1alpha1.ReasonScaleSetBusy, Message: "machine " + lost + " is gone from scale set " + s.Name + ": it is not known yet whether the cloud makes another"}
-		case surge == 0, (s.NoRoom != "" || isFull) && w.OnFull == v1alpha1.OnFullDeleteFirst:
-			room = s.roomWithoutSurge(u, left, w.additionsBlocked(s, turns))
-		case s.NoRoom != "":
-			room = Room{Reason: s.NoRoom, Message: s.NoRoomMessage}
-		case isFull:
-			room = Room{Reason: v1alpha1.ReasonScaleSetFull, Message: fmt.Sprintf("scale set %s is at its maximum of %d machines", s.Name, s.Max)}
-		case s.Max > 0:
-			room.N = min(room.N, s.Max-s.Capacity-u.adding)
-		}
-		if room.N <= 0 && room.Reason == "" {
-			room.Reason = v1alpha1.ReasonSurgeExhausted
-			room.Message = fmt.Sprintf("scale set %s has %d machines more than before, and surge allows %d", s.Name, u.used, surge)
-			if left <= 0 {
-				room.Message = fmt.Sprintf("%d machines are being replaced, which is the most at once", len(turns))
-			}
-		}
-		rooms[s.Name] = room
+	for name, s := range w.Sets {
+		rooms[name] = w.Room(s, turns)
 	}
 	return rooms
+}
+
+// Room says how many turns may begin in a set.
+func (w *World) Room(s *Set, turns []*Turn) Room {
+	u, left := s.usage(turns), v1alpha1.MaxMachineTurns-len(turns)
+	surge := w.surge(s, u)
+	isFull := s.Max > 0 && s.Capacity+u.adding >= s.Max
+	switch {
+	case left <= 0:
+		return Room{Reason: v1alpha1.ReasonSurgeExhausted, Message: fmt.Sprintf("%d machines are being replaced, which is the most at once", len(turns))}
+	case s.hasLostMachine(turns):
+		return Room{Reason: v1alpha1.ReasonScaleSetBusy, Message: "a machine of a turn is gone from scale set " + s.Name + ": it is not known yet whether the cloud makes another"}
+	case surge == 0, (s.NoRoom != "" || isFull) && w.OnFull == v1alpha1.OnFullDeleteFirst:
+		return s.roomWithoutSurge(u, left, w.additionsBlocked(s, turns))
+	case s.NoRoom != "":
+		return Room{Reason: s.NoRoom, Message: s.NoRoomMessage}
+	case isFull:
+		return Room{Reason: v1alpha1.ReasonScaleSetFull, Message: fmt.Sprintf("scale set %s is at its maximum of %d machines", s.Name, s.Max)}
+	case u.used >= surge:
+		return Room{Reason: v1alpha1.ReasonSurgeExhausted, Message: fmt.Sprintf("scale set %s has %d machines more than before, and surge allows %d", s.Name, u.used, surge)}
+	case s.Max > 0:
+		left = min(left, s.Max-s.Capacity-u.adding)
+	}
+	return Room{N: min(left, surge-u.used)}
 }

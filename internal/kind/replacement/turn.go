@@ -44,6 +44,9 @@ type Turn struct {
 	Wake time.Time
 	// Claimable is true if the turn is ready to claim its node. Budgets may still prevent it.
 	Claimable bool
+	// Unjoined says why the replacement is not a member of the control plane. Waits says why the old node can't leave it, and Stays why a replacement that
+	// failed can't.
+	Unjoined, Waits, Stays string
 	// moved is true if the turn has changed, and must be judged again.
 	moved bool
 	// Confirmed is true when the cloud has just confirmed the deletion of the machine whose Node is deleted next.
@@ -96,8 +99,7 @@ func (t *Turn) mustRestore() bool { return t.DeletesFirst && t.Machine == "" }
 
 // needsReplacement reports whether a turn must have a replacement, even if it has lost one.
 func (w *World) needsReplacement(t *Turn) bool {
-	gone, _ := w.gone(w.set(t.ScaleSet), t.Machine)
-	return t.mustRestore() || w.Bound(t) && !gone
+	return t.mustRestore() || w.Bound(t) && !w.SetOf(t).isGone(t.Machine)
 }
 
 // Surplus reports whether the set has an extra machine for the turn, or soon will.
@@ -114,9 +116,8 @@ func (t *Turn) Surplus() bool {
 
 // enter moves a turn to a phase. While one of its machines is not listed, PhaseSince stays: a machine made since then may be its successor.
 func (w *World) enter(t *Turn, phase v1alpha1.MachinePhase) {
-	s := w.set(t.ScaleSet)
-	isListed := func(id string) bool { return id == "" || !s.Known || s.Machine(id) != nil }
-	if isListed(t.Replacement) && isListed(t.Machine) {
+	s := w.SetOf(t)
+	if !s.isMissing(t.Replacement) && !s.isMissing(t.Machine) {
 		t.PhaseSince = stamp(w.Now)
 	}
 	t.Phase, t.UnreadySince, t.Message, t.moved = phase, nil, "", true
@@ -144,7 +145,7 @@ func (w *World) discard(t *Turn, why string) {
 
 // whyUnwanted says why the turn's machine must not be replaced any more, or "".
 func (w *World) whyUnwanted(t *Turn) string {
-	s, n := w.set(t.ScaleSet), w.oldNode(t)
+	s, n := w.SetOf(t), w.oldNode(t)
 	m := s.Machine(t.Machine)
 	switch {
 	case t.mustRestore(), w.Bound(t):
@@ -172,7 +173,7 @@ func (w *World) Judge(turns []*Turn) []*Turn {
 	w.settle()
 	for _, t := range w.turns {
 		// If the scale set is deleted, the turn is over and its claims are released.
-		t.Over = t.Over || w.set(t.ScaleSet).Absent
+		t.Over = t.Over || w.SetOf(t).Absent
 		w.noteNewNode(t)
 		t.moved = true
 		for i := 0; i < 12 && t.moved && !t.Over; i++ {
@@ -186,8 +187,8 @@ func (w *World) Judge(turns []*Turn) []*Turn {
 
 // noteNewNode records the new Node of the old machine if it was registered again.
 func (w *World) noteNewNode(t *Turn) {
-	m := w.set(t.ScaleSet).Machine(t.Machine)
-	if m == nil || t.Phase == v1alpha1.MachineSoaking || w.oldNode(t) != nil {
+	m := w.SetOf(t).Machine(t.Machine)
+	if m == nil || w.oldNode(t) != nil {
 		return
 	}
 	if n := w.NodeOf(m); n != nil {
@@ -270,7 +271,7 @@ func RetryAt(t *v1alpha1.MachineTurn, retries *v1alpha1.Retries, now time.Time) 
 
 // waiting is why a turn's node can't be claimed yet.
 func (w *World) waiting(t *Turn) (v1alpha1.Reason, string) {
-	s := w.set(t.ScaleSet)
+	s := w.SetOf(t)
 	o, m := s.Operation(t.Operation), s.Machine(t.Machine)
 	asks := t.Step == StepAdd || o != nil && !o.Sent
 	stays, _ := w.mustStay(m, w.oldNode(t))
@@ -284,7 +285,7 @@ func (w *World) waiting(t *Turn) (v1alpha1.Reason, string) {
 	case t.Phase != v1alpha1.MachineClaiming || m == nil:
 	case stays != "":
 		return stays, t.Message
-	case cmp.Or(w.Unjoined[t.Turn], w.Waits[t.Turn]) != "":
+	case t.Unjoined != "", t.Waits != "":
 		return v1alpha1.ReasonEtcdUnhealthy, t.Message
 	}
 	return v1alpha1.ReasonReplacementPending, cmp.Or(t.Message, "the cloud has not been asked yet")

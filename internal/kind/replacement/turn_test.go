@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/cloud"
 	"moult.dev/moult/internal/rollout"
 )
 
@@ -29,10 +30,12 @@ type scene struct {
 
 func newScene(phase v1alpha1.MachinePhase) *scene {
 	set := &Set{
-		Name: "pool", Image: "images/two", ImageName: "two", Model: "2", Capacity: 4, Known: true, LookedAt: now,
-		Machines: []Machine{
-			{ID: "old", ProviderID: "sky://old", Zone: "a", State: Running}, {ID: "other", ProviderID: "sky://other", Zone: "b", State: Running, UpToDate: true},
-			{ID: "new", ProviderID: "sky://new", Zone: "a", State: Running, UpToDate: true},
+		Set:      cloud.Set{Name: "pool", Image: "images/two", ImageName: "two", Model: "2", Capacity: 4},
+		Known:    true,
+		LookedAt: now,
+		Machines: []cloud.Machine{
+			{ID: "old", ProviderID: "sky://old", Zone: "a", State: cloud.Running}, {ID: "other", ProviderID: "sky://other", Zone: "b", State: cloud.Running, UpToDate: true},
+			{ID: "new", ProviderID: "sky://new", Zone: "a", State: cloud.Running, UpToDate: true},
 		},
 	}
 	s := &scene{set: set}
@@ -43,7 +46,7 @@ func newScene(phase v1alpha1.MachinePhase) *scene {
 		SoakEnd:   func(_ string, since time.Time) time.Time { return since },
 		Attempt:   func(s *Set, _ *Node) string { return s.Model },
 		Rank:      func(types.UID) uint64 { return 1 },
-		Drained:   map[string]bool{}, Left: map[string]bool{}, Held: map[string]bool{}, Unjoined: map[string]string{}, Waits: map[string]string{},
+		Drained:   map[string]bool{}, Left: map[string]bool{}, Held: map[string]bool{},
 	}
 	for _, id := range []string{"old", "other", "new"} {
 		s.Nodes["n-"+id] = &Node{
@@ -97,7 +100,7 @@ func (s *scene) without(id string) {
 func (s *scene) missing(id string, since time.Duration) {
 	for i := range s.set.Machines {
 		if s.set.Machines[i].ID == id {
-			s.set.Machines = append(append([]Machine{}, s.set.Machines[:i]...), s.set.Machines[i+1:]...)
+			s.set.Machines = append(append([]cloud.Machine{}, s.set.Machines[:i]...), s.set.Machines[i+1:]...)
 			break
 		}
 	}
@@ -151,7 +154,7 @@ func (s *scene) unjoined(model string) {
 
 // aside is a machine that people have set aside.
 func (s *scene) aside() {
-	s.machine("old").Protected, s.machine("old").Aside, s.machine("old").State = true, "it is in standby", Stopped
+	s.machine("old").Protected, s.machine("old").Aside, s.machine("old").State = true, "it is in standby", cloud.Stopped
 }
 
 // mute is a replacement whose kubelet has not said yet what runs there.
@@ -199,7 +202,7 @@ func (s *scene) under(kind v1alpha1.CloudOperationKind, end *Ended) {
 	}
 }
 
-func (s *scene) machine(id string) *Machine { return s.set.Machine(id) }
+func (s *scene) machine(id string) *cloud.Machine { return s.set.Machine(id) }
 
 func (s *scene) taint(key string) {
 	s.Nodes["n-new"].Spec.Taints = append(s.Nodes["n-new"].Spec.Taints, corev1.Taint{Key: key})
@@ -271,7 +274,7 @@ func TestJudge(t *testing.T) {
 		"add failed":       {adding, func(s *scene) { s.under("Add", &Ended{Message: "it broke"}) }, verdict{giving, StepFail, failed, "it broke", false}},
 		"add has no room":  {adding, func(s *scene) { s.under("Add", &Ended{NoRoom: true, Message: "no cores"}) }, verdict{adding, StepAdd, pending, "no cores", false}},
 		"add has no room, and failed": {adding, func(s *scene) {
-			s.machine("new").State = Failed
+			s.machine("new").State = cloud.Failed
 			s.under("Add", &Ended{NoRoom: true, Added: []string{"new"}, Message: "no cores"})
 		}, verdict{adding, StepAdd, pending, "no cores", false}},
 		"add has no room, delete first": {adding, func(s *scene) {
@@ -296,15 +299,15 @@ func TestJudge(t *testing.T) {
 		"startup taint":      {joining, func(s *scene) { s.StartupTaints = []string{"x"}; s.taint("x") }, verdict{joining, StepNone, pending, "has taint x", false}},
 		"other taint":        {joining, func(s *scene) { s.taint("x") }, verdict{claiming, StepNone, "", "", false}},
 		"unhealthy":          {joining, func(s *scene) { s.Unhealthy = func(string) (string, time.Time) { return "not ready", time.Time{} } }, verdict{joining, StepNone, pending, "n-new is not healthy: not ready", false}},
-		"no member yet":      {joining, func(s *scene) { s.Unjoined["t"] = "a learner" }, verdict{joining, StepNone, pending, "a learner", false}},
+		"no member yet":      {joining, func(s *scene) { s.turn.Unjoined = "a learner" }, verdict{joining, StepNone, pending, "a learner", false}},
 		"never a member": {joining, func(s *scene) {
-			s.Unjoined["t"], s.turn.PhaseSince.Time = "a learner", now.Add(-time.Hour)
+			s.turn.Unjoined, s.turn.PhaseSince.Time = "a learner", now.Add(-time.Hour)
 		}, verdict{giving, StepFail, failed, "was not ready within replacementReady.timeout, 10m0s: a learner", false}},
 		"others are sick": {joining, func(s *scene) {
-			s.Waits["t"], s.turn.PhaseSince.Time = "member x is sick", now.Add(-time.Hour)
+			s.turn.Waits, s.turn.PhaseSince.Time = "member x is sick", now.Add(-time.Hour)
 		}, verdict{claiming, StepNone, v1alpha1.ReasonEtcdUnhealthy, "member x is sick", false}},
-		"shielded first":            {joining, func(s *scene) { s.Nodes["n-new"].Shieldable = true; s.Unjoined["t"] = "wait" }, verdict{joining, StepShield, pending, "wait", false}},
-		"machine failed":            {joining, func(s *scene) { s.machine("new").State, s.machine("new").Message = Failed, "no disk" }, verdict{giving, StepFail, failed, "has failed: no disk", false}},
+		"shielded first":            {joining, func(s *scene) { s.Nodes["n-new"].Shieldable = true; s.turn.Unjoined = "wait" }, verdict{joining, StepShield, pending, "wait", false}},
+		"machine failed":            {joining, func(s *scene) { s.machine("new").State, s.machine("new").Message = cloud.Failed, "no disk" }, verdict{giving, StepFail, failed, "has failed: no disk", false}},
 		"image again":               {joining, func(s *scene) { s.machine("new").UpToDate = false; s.set.Model = "3" }, verdict{giving, StepClaim, "", "what machines are made of has changed", false}},
 		"image again, not joined":   {joining, func(s *scene) { s.unjoined("3") }, verdict{giving, StepDelete, "", "will be deleted", false}},
 		"image as then, not joined": {joining, func(s *scene) { s.unjoined("2") }, verdict{joining, StepNone, pending, "has not joined yet", false}},
@@ -316,7 +319,7 @@ func TestJudge(t *testing.T) {
 		"right OS image":            {joining, func(s *scene) { s.MatchOSImage = true }, verdict{claiming, StepNone, "", "", false}},
 		"died, and lost":            {joining, func(s *scene) { s.missing("new", time.Hour); s.smaller(true) }, verdict{giving, StepFail, failed, "machine new, is gone", false}},
 		"died, and made":            {joining, func(s *scene) { s.missing("new", time.Hour); s.set.Capacity = 2 }, verdict{giving, StepFail, failed, "machine new, is gone", false}},
-		"old died, lost":            {joining, func(s *scene) { s.missing("old", time.Hour); s.smaller(true) }, verdict{deleting, StepDeleteNode, "", "its Node goes", false}},
+		"old died, lost":            {joining, func(s *scene) { s.missing("old", time.Hour); s.smaller(true) }, verdict{deleting, StepDeleteNode, "", "its Node will be deleted", false}},
 		"old died, made":            {joining, func(s *scene) { s.missing("old", time.Hour) }, verdict{giving, StepDeleteNode, "", "the cloud makes another", false}},
 		"old died, a CP": {joining, func(s *scene) {
 			s.ControlPlane = true
@@ -337,16 +340,15 @@ func TestJudge(t *testing.T) {
 		"ready again":               {claiming, func(s *scene) { s.unready(time.Hour) }, verdict{claiming, StepNone, "", "", false}},
 		"protected":                 {claiming, func(s *scene) { s.machine("old").Protected = true }, verdict{claiming, StepNone, v1alpha1.ReasonMachineProtected, "take its protection off", false}},
 		"set aside":                 {claiming, func(s *scene) { s.aside() }, verdict{claiming, StepNone, v1alpha1.ReasonMachineProtected, "machine old is not to be deleted, it is in standby", false}},
-		"etcd":                      {claiming, func(s *scene) { s.Waits["t"] = "member x is sick" }, verdict{claiming, StepNone, v1alpha1.ReasonEtcdUnhealthy, "member x is sick", false}},
-		"no member any more":        {claiming, func(s *scene) { s.Unjoined["t"] = "member n-new is sick" }, verdict{claiming, StepNone, v1alpha1.ReasonEtcdUnhealthy, "member n-new is sick", false}},
+		"etcd":                      {claiming, func(s *scene) { s.turn.Waits = "member x is sick" }, verdict{claiming, StepNone, v1alpha1.ReasonEtcdUnhealthy, "member x is sick", false}},
+		"no member any more":        {claiming, func(s *scene) { s.turn.Unjoined = "member n-new is sick" }, verdict{claiming, StepNone, v1alpha1.ReasonEtcdUnhealthy, "member n-new is sick", false}},
 		"claimed":                   {claiming, func(s *scene) { s.claim(func(*v1alpha1.Claim) {}) }, verdict{draining, StepCordon, "", "", false}},
 		"Node gone":                 {claiming, func(s *scene) { delete(s.Nodes, "n-old") }, verdict{deleting, StepDelete, "", "will be deleted", false}},
 		"another's Node": {claiming, func(s *scene) {
 			s.turn.NodeUID, s.Nodes["n-old"].Spec.ProviderID = "uid-before", "sky://elsewhere"
 		}, verdict{deleting, StepDelete, "", "will be deleted", false}},
-		"Node again":         {claiming, func(s *scene) { s.again("n-old") }, verdict{claiming, StepNone, "", "", false}},
-		"two Nodes":          {claiming, func(s *scene) { s.double("old") }, verdict{claiming, StepNone, v1alpha1.ReasonMachineUnknown, "Nodes n-old and n-old-2 both say that they are machine old", false}},
-		"two of replacement": {claiming, func(s *scene) { s.double("new") }, verdict{claiming, StepNone, pending, "Nodes n-new and n-new-2 both say that they are machine new", false}},
+		"Node again": {claiming, func(s *scene) { s.again("n-old") }, verdict{claiming, StepNone, "", "", false}},
+		"two Nodes":  {claiming, func(s *scene) { s.double("old") }, verdict{claiming, StepNone, v1alpha1.ReasonMachineUnknown, "several Nodes have the provider id of machine old: n-old, n-old-2", false}},
 		"claim was lost": {claiming, func(s *scene) {
 			s.Drained["t"] = true
 			s.claim(func(c *v1alpha1.Claim) { c.Cordoned = &metav1.Time{Time: now} })
@@ -395,7 +397,7 @@ func TestJudge(t *testing.T) {
 		"leaves uncordoned": {leaving, func(s *scene) {
 			s.Nodes["n-old"].Spec.Unschedulable, s.Left[s.LeftKey(s.turn, false)] = false, true
 		}, verdict{leaving, StepCordon, "", "", false}},
-		"leaves unclaimed":            {leaving, func(s *scene) { s.Nodes["n-old"].Claim, s.Left[s.LeftKey(s.turn, false)] = nil, true }, verdict{leaving, StepClaim, "", "can't be released any more", false}},
+		"leaves unclaimed":            {leaving, func(s *scene) { s.Nodes["n-old"].Claim, s.Left[s.LeftKey(s.turn, false)] = nil, true }, verdict{leaving, StepClaim, "", "must be claimed before its machine is deleted", false}},
 		"leaves again":                {leaving, func(s *scene) { s.Left[s.LeftKey(s.turn, false)] = true; s.again("n-old") }, verdict{leaving, StepClaim, "", "", false}},
 		"leaves unknown":              {leaving, func(s *scene) { s.set.Known, s.Left[s.LeftKey(s.turn, false)] = false, true }, verdict{leaving, StepNone, "", "", false}},
 		"leaves lost its replacement": {leaving, func(s *scene) { s.ControlPlane = true; s.without("new"); s.smaller(true) }, verdict{adding, StepAdd, "", "a machine will be added", false}},
@@ -459,7 +461,7 @@ func TestJudge(t *testing.T) {
 		"deletes undrained":  {deleting, func(s *scene) { s.Drained["t"] = false }, verdict{deleting, StepDrain, "", "", false}},
 		"deletes unclaimed":  {deleting, func(s *scene) { s.Nodes["n-old"].Claim = nil }, verdict{claiming, StepNone, "", "", false}},
 		"deletes again":      {deleting, func(s *scene) { s.again("n-old") }, verdict{claiming, StepNone, "", "", false}},
-		"deletes duplicate":  {deleting, func(s *scene) { s.double("old") }, verdict{deleting, StepNone, "", "both say that they are machine old", false}},
+		"deletes duplicate":  {deleting, func(s *scene) { s.double("old") }, verdict{deleting, StepNone, "", "several Nodes have the provider id of machine old", false}},
 		"deletes set aside":  {deleting, func(s *scene) { s.aside() }, verdict{deleting, StepNone, "", "machine old is not to be deleted, it is in standby", false}},
 		"deletes protected": {deleting, func(s *scene) {
 			s.machine("old").Protected = true
@@ -471,8 +473,8 @@ func TestJudge(t *testing.T) {
 		}, verdict{deleting, StepNone, "", "is not listed by the cloud", false}},
 		"cordoned, and its claim is gone": {claiming, func(s *scene) { s.Nodes["n-old"].Marked = true }, verdict{claiming, StepRelease, pending, "was taken away", false}},
 		"being deleted":                   {deleting, func(s *scene) { s.under("Delete", nil) }, verdict{deleting, StepNone, "", "is being deleted", false}},
-		"going already":                   {deleting, func(s *scene) { s.machine("old").State = Deleting }, verdict{deleting, StepNone, "", "is being deleted", false}},
-		"deleted":                         {deleting, func(s *scene) { s.under("Delete", &Ended{OK: true}); s.missing("old", 0) }, verdict{deleting, StepDeleteNode, "", "its Node goes", false}},
+		"going already":                   {deleting, func(s *scene) { s.machine("old").State = cloud.Deleting }, verdict{deleting, StepNone, "", "is being deleted", false}},
+		"deleted":                         {deleting, func(s *scene) { s.under("Delete", &Ended{OK: true}); s.missing("old", 0) }, verdict{deleting, StepDeleteNode, "", "its Node will be deleted", false}},
 		"deleted, and listed":             {deleting, func(s *scene) { s.under("Delete", &Ended{OK: true}) }, verdict{deleting, StepNone, "", "is being deleted", false}},
 		"deleted with Node":               {deleting, func(s *scene) { s.under("Delete", &Ended{OK: true}); s.without("old") }, verdict{soaking, StepNone, "", "", true}},
 		"not deleted":                     {deleting, func(s *scene) { s.under("Delete", &Ended{Message: "no right"}) }, verdict{giving, StepFail, v1alpha1.ReasonDeleteFailed, "was not deleted: no right", false}},
@@ -481,7 +483,7 @@ func TestJudge(t *testing.T) {
 			s.under("Delete", &Ended{Message: "not found"})
 			s.missing("old", time.Minute)
 			s.smaller(true)
-		}, verdict{deleting, StepDeleteNode, "", "its Node goes", false}},
+		}, verdict{deleting, StepDeleteNode, "", "its Node will be deleted", false}},
 		"failed, first, and gone": {deleting, func(s *scene) {
 			s.turn.DeletesFirst, s.turn.Replacement = true, ""
 			s.under("Delete", &Ended{Message: "another was not deleted"})
@@ -502,19 +504,18 @@ func TestJudge(t *testing.T) {
 		"well":  {soaking, func(*scene) {}, verdict{soaking, StepNone, "", "", true}},
 		"soaks": {soaking, func(s *scene) { s.SoakEnd = func(string, time.Time) time.Time { return now.Add(time.Minute) } }, verdict{soaking, StepNone, "", "", false}},
 		"soaks ill for long": {soaking, func(s *scene) {
-			s.turn.PhaseSince = metav1.Time{Time: now.Add(-10 * time.Minute)}
+			s.unready(10 * time.Minute)
 			s.Unhealthy = func(string) (string, time.Time) { return "disk is full", time.Time{} }
 		}, verdict{soaking, StepNone, failed, "is not healthy for longer than replacementReady.timeout, 10m0s: disk is full", false}},
 		"soaks, just not Ready": {soaking, func(s *scene) {
 			s.turn.PhaseSince = metav1.Time{Time: now.Add(-time.Hour)}
-			s.Nodes["n-new"].Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, LastTransitionTime: metav1.Time{Time: now}}}
 			s.Unhealthy = func(string) (string, time.Time) { return "not ready", time.Time{} }
 		}, verdict{soaking, StepNone, "", "not ready", false}},
 		"soaks, well again": {soaking, func(s *scene) {
 			s.turn.Failed = &v1alpha1.ClaimFailure{Reason: failed, Message: "x", Time: metav1.Time{Time: now}}
 		}, verdict{soaking, StepNone, "", "", true}},
 		"soaks without a Node": {soaking, func(s *scene) {
-			s.turn.PhaseSince = metav1.Time{Time: now.Add(-10 * time.Minute)}
+			s.unready(10 * time.Minute)
 			delete(s.Nodes, "n-new")
 		}, verdict{soaking, StepNone, failed, "the node of machine new is not there", false}},
 		"soaks ill": {soaking, func(s *scene) { s.Unhealthy = func(string) (string, time.Time) { return "disk is full", time.Time{} } }, verdict{soaking, StepNone, "", "disk is full", false}},
@@ -527,7 +528,7 @@ func TestJudge(t *testing.T) {
 			s.SoakEnd = func(string, time.Time) time.Time { return now.Add(time.Hour) }
 		}, verdict{soaking, StepNone, "", "", true}},
 		"a CP goes": {soaking, func(s *scene) {
-			s.ControlPlane, s.Ending, s.machine("new").State = true, true, Deleting
+			s.ControlPlane, s.Ending, s.machine("new").State = true, true, cloud.Deleting
 		}, verdict{soaking, StepNone, "", "which has taken the place, is being deleted", false}},
 		"a CP not listed": {soaking, func(s *scene) {
 			s.ControlPlane, s.Ending = true, true
@@ -584,12 +585,16 @@ func TestJudge(t *testing.T) {
 			s.Drained["t/replacement"] = true
 			s.Nodes["n-new"].Claim = &v1alpha1.Claim{Turn: "t", Cordoned: &metav1.Time{Time: now}}
 		}, verdict{giving, StepCordon, "", "", false}},
-		"duplicate back": {giving, func(s *scene) { s.double("new") }, verdict{giving, StepNone, "", "both say that they are machine new", false}},
+		"duplicate back": {giving, func(s *scene) {
+			s.double("new")
+			s.Nodes["n-new-2"].Claim, s.Nodes["n-new-2"].Spec.Unschedulable = &v1alpha1.Claim{Turn: "t", Cordoned: &metav1.Time{Time: now}}, true
+			s.Drained["t/replacement"] = true
+		}, verdict{giving, StepNone, "", "several Nodes have the provider id of machine new", false}},
 		"is drained back": {giving, func(s *scene) {
 			s.Nodes["n-new"].Claim = &v1alpha1.Claim{Turn: "t", Cordoned: &metav1.Time{Time: now}}
 			s.Nodes["n-new"].Spec.Unschedulable = true
 		}, verdict{giving, StepDrain, "", "", false}},
-		"its Node goes": {giving, func(s *scene) {
+		"its Node will be deleted": {giving, func(s *scene) {
 			s.turn.ReplacementNode, s.turn.ReplacementProviderID = "n-new", "sky://new"
 			s.under("Delete", &Ended{OK: true})
 			s.missing("new", 0)
@@ -625,7 +630,7 @@ func TestJudge(t *testing.T) {
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("%s\n%+v", diff, s.turn.MachineTurn)
 			}
-			if s.turn.UnreadySince != nil && s.turn.Replacement != "" && !strings.Contains(s.turn.Message, "not ready any more") {
+			if s.turn.UnreadySince != nil && s.turn.Replacement != "" && s.turn.Phase != soaking && !strings.Contains(s.turn.Message, "not ready any more") {
 				t.Error("it is ready, or has failed, and is said not to be ready since then")
 			}
 		})
@@ -679,7 +684,7 @@ func TestDeclinedWithoutSurge(t *testing.T) {
 func TestJoinsLate(t *testing.T) {
 	for name, change := range map[string]func(*scene){
 		"ordered": func(s *scene) { s.under(v1alpha1.CloudOperationDelete, nil) },
-		"goes":    func(s *scene) { s.machine("new").State = Deleting },
+		"goes":    func(s *scene) { s.machine("new").State = cloud.Deleting },
 	} {
 		s := newScene(v1alpha1.MachineDiscarding)
 		change(s)
@@ -695,10 +700,10 @@ func TestAdded(t *testing.T) {
 	s := newScene(v1alpha1.MachineAdding)
 	s.under(v1alpha1.CloudOperationAdd, &Ended{OK: true, Added: []string{"new", "b1", "b2"}})
 	s.set.Operations[0].Count = 3
-	s.set.Machines = append(s.set.Machines, Machine{ID: "b1", Zone: "b", UpToDate: true}, Machine{ID: "b2", Zone: "b", UpToDate: true})
+	s.set.Machines = append(s.set.Machines, cloud.Machine{ID: "b1", Zone: "b", UpToDate: true}, cloud.Machine{ID: "b2", Zone: "b", UpToDate: true})
 	other := *s.turn
 	other.Turn, other.Machine, other.Node, other.Zone = "u", "x", "n-x", "b"
-	s.set.Machines = append(s.set.Machines, Machine{ID: "x", Zone: "b", State: Running})
+	s.set.Machines = append(s.set.Machines, cloud.Machine{ID: "x", Zone: "b", State: cloud.Running})
 	all := s.Judge([]*Turn{&other, s.turn})
 	if s.turn.Replacement != "new" || other.Replacement != "b1" || len(all) != 3 || all[2].Replacement != "b2" || all[2].Phase != v1alpha1.MachineDiscarding {
 		t.Errorf("%+v, %+v of %d", s.turn.MachineTurn, other.MachineTurn, len(all))
@@ -714,7 +719,7 @@ func TestHands(t *testing.T) {
 	s.under(v1alpha1.CloudOperationAdd, nil)
 	s.set.Operations[0].Count = 2
 	s.set.Added = map[string][]string{"op": {"slow", "new"}}
-	s.set.Machines = append(s.set.Machines, Machine{ID: "slow", Zone: "a", State: Creating, UpToDate: true}, Machine{ID: "x", Zone: "b", State: Running})
+	s.set.Machines = append(s.set.Machines, cloud.Machine{ID: "slow", Zone: "a", State: cloud.Creating, UpToDate: true}, cloud.Machine{ID: "x", Zone: "b", State: cloud.Running})
 	before := s.set.Operations
 	other := *s.turn
 	other.Turn, other.Machine, other.Node, other.Zone = "u", "x", "n-x", "b"
@@ -777,7 +782,7 @@ func TestUnsent(t *testing.T) {
 			s.Nodes["n-old"].Spec.Unschedulable = false
 		}, StepCordon},
 		"going": {v1alpha1.MachineDeleting, func(s *scene) {
-			s.machine("old").State = Deleting
+			s.machine("old").State = cloud.Deleting
 			s.Nodes["n-old"].Spec.Unschedulable = false
 		}, StepNone},
 		"gone": {v1alpha1.MachineDeleting, func(s *scene) {
@@ -805,7 +810,7 @@ func TestUnsent(t *testing.T) {
 
 // A replacement that dies before it is deleted leaves nothing behind: where the cloud makes another in its place, that one goes.
 func TestDeparted(t *testing.T) {
-	another := Machine{ID: "another", UpToDate: true, State: Running, Created: now.Add(-time.Second)}
+	another := cloud.Machine{ID: "another", UpToDate: true, State: cloud.Running, Created: now.Add(-time.Second)}
 	for what, tc := range map[string]struct {
 		change      func(*scene)
 		replacement string
@@ -889,7 +894,7 @@ func TestReplacementLost(t *testing.T) {
 		if s.Judge([]*Turn{s.turn}); s.turn.Over || s.turn.Step != StepNone {
 			t.Errorf("%s: while the cloud makes another one: %+v, step %q", phase, s.turn.MachineTurn, s.turn.Step)
 		}
-		s.set.Machines = append(s.set.Machines, Machine{ID: "healed", ProviderID: "sky://healed", State: Running, UpToDate: true, Created: now}, Machine{ID: "more"})
+		s.set.Machines = append(s.set.Machines, cloud.Machine{ID: "healed", ProviderID: "sky://healed", State: cloud.Running, UpToDate: true, Created: now}, cloud.Machine{ID: "more"})
 		if s.Judge([]*Turn{s.turn}); s.turn.Replacement != "healed" || s.turn.Step != StepDelete || !s.turn.OnReplacement {
 			t.Errorf("%s: once there is another one: %+v, step %q", phase, s.turn.MachineTurn, s.turn.Step)
 		}
@@ -973,7 +978,7 @@ func TestReplacementBeingDeleted(t *testing.T) {
 			v1alpha1.MachineJoining, v1alpha1.MachineClaiming, v1alpha1.MachineDraining, v1alpha1.MachineLeaving, v1alpha1.MachineDeleting,
 		} {
 			s := newScene(phase)
-			s.ControlPlane, s.machine("new").State = plane, Deleting
+			s.ControlPlane, s.machine("new").State = plane, cloud.Deleting
 			s.Drained["t"] = true
 			s.Judge([]*Turn{s.turn})
 			if s.turn.Phase != phase || s.turn.Step != StepNone || s.turn.Claimable || !strings.Contains(s.turn.Message, "machine new, the replacement, is being deleted") {
@@ -1021,7 +1026,7 @@ func TestOwed(t *testing.T) {
 	if !failed {
 		t.Error("it has not failed meanwhile")
 	}
-	s.set.Machines = append(s.set.Machines, Machine{ID: "late", ProviderID: "sky://late", State: Creating, UpToDate: true, Created: s.Now})
+	s.set.Machines = append(s.set.Machines, cloud.Machine{ID: "late", ProviderID: "sky://late", State: cloud.Creating, UpToDate: true, Created: s.Now})
 	if s.Judge([]*Turn{s.turn}); s.turn.Replacement != "late" {
 		t.Errorf("it does not take what has come: %+v", s.turn.MachineTurn)
 	}
@@ -1034,7 +1039,7 @@ func TestNewcomerOfAnAddition(t *testing.T) {
 	s.without("old")
 	s.turn.Replacement, s.turn.Machine, s.turn.Node, s.turn.NodeUID, s.turn.DeletesFirst = "", "", "", "", true
 	s.machine("other").Created = now.Add(-48 * time.Hour)
-	s.set.Machines = append(s.set.Machines, Machine{ID: "come", State: Running, UpToDate: true, Created: now})
+	s.set.Machines = append(s.set.Machines, cloud.Machine{ID: "come", State: cloud.Running, UpToDate: true, Created: now})
 	s.set.Operations = []v1alpha1.CloudOperation{{Token: "theirs", Kind: v1alpha1.CloudOperationAdd, Count: 1, Since: stamp(now)}}
 	if s.Judge([]*Turn{s.turn}); s.turn.Replacement != "" {
 		t.Errorf("it takes %s", s.turn.Replacement)
@@ -1051,7 +1056,7 @@ func TestAddedBesides(t *testing.T) {
 	s.under(v1alpha1.CloudOperationAdd, &Ended{OK: true, Added: []string{"new", "healed"}})
 	s.set.Operations[0].Count = 2
 	s.set.Operations[0].Machines = []string{"given"}
-	s.set.Machines = append(s.set.Machines, Machine{ID: "healed", Zone: "b", State: Running, UpToDate: true})
+	s.set.Machines = append(s.set.Machines, cloud.Machine{ID: "healed", Zone: "b", State: cloud.Running, UpToDate: true})
 	if all := s.Judge([]*Turn{s.turn}); s.turn.Replacement != "new" || len(all) != 1 {
 		t.Errorf("%+v, and %d turns besides", s.turn.MachineTurn, len(all)-1)
 	}
@@ -1084,7 +1089,7 @@ func TestSurgeIsLowered(t *testing.T) {
 		for _, id := range []string{"u", "v"} {
 			other := *s.turn
 			other.Turn, other.Machine, other.Node, other.NodeUID = id, id, "n-"+id, types.UID("uid-"+id)
-			s.set.Machines = append(s.set.Machines, Machine{ID: id, Zone: "a", State: Running})
+			s.set.Machines = append(s.set.Machines, cloud.Machine{ID: id, Zone: "a", State: cloud.Running})
 			all = append(all, &other)
 		}
 		tc.change(s)
@@ -1148,17 +1153,17 @@ func TestBoundIsTriedAgainAtTheEnd(t *testing.T) {
 // taken back.
 func TestMadeOfWhatWasAskedForThen(t *testing.T) {
 	for _, phase := range []v1alpha1.MachinePhase{v1alpha1.MachineDiscarding} {
-		for what, change := range map[string]func(*Machine){
-			"outdated": func(m *Machine) { m.UpToDate = false },
-			"failed":   func(m *Machine) { m.State = Failed },
+		for what, change := range map[string]func(*cloud.Machine){
+			"outdated": func(m *cloud.Machine) { m.UpToDate = false },
+			"failed":   func(m *cloud.Machine) { m.State = cloud.Failed },
 		} {
 			s := newScene(phase)
 			s.without("new")
 
 			s.turn.Attempt, s.machine("other").UpToDate = "1", false
-			healed := Machine{ID: "healed", ProviderID: "sky://healed", State: Running, UpToDate: true, Created: now.Add(-25 * time.Second)}
+			healed := cloud.Machine{ID: "healed", ProviderID: "sky://healed", State: cloud.Running, UpToDate: true, Created: now.Add(-25 * time.Second)}
 			change(&healed)
-			s.set.Machines = append(s.set.Machines, healed, Machine{ID: "before", UpToDate: true, State: Running, Created: now.Add(-24 * time.Hour)})
+			s.set.Machines = append(s.set.Machines, healed, cloud.Machine{ID: "before", UpToDate: true, State: cloud.Running, Created: now.Add(-24 * time.Hour)})
 			s.set.Capacity = 4
 			if s.Judge([]*Turn{s.turn}); s.turn.Replacement != "healed" || s.turn.Phase != v1alpha1.MachineDiscarding || s.turn.Step == StepNone {
 				t.Errorf("%s in %s: it is %s, step %q, of %q: %s", what, phase, s.turn.Phase, s.turn.Step, s.turn.Replacement, s.turn.Message)
@@ -1220,7 +1225,7 @@ func TestEtcdCantDoWithoutIt(t *testing.T) {
 		}
 		s.Now = s.Now.Add(time.Hour)
 		if stays {
-			s.Stays = map[string]string{"t": "etcd would be left with 2 voters"}
+			s.turn.Stays = "etcd would be left with 2 voters"
 		}
 		if s.Judge([]*Turn{s.turn}); (s.turn.Phase == v1alpha1.MachineJoining) != stays {
 			t.Errorf("it stays %v: %s", stays, s.turn.Phase)

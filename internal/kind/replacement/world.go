@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/cloud"
 	"moult.dev/moult/internal/rollout"
 )
 
@@ -47,31 +48,6 @@ type Rules struct {
 	Waves bool
 }
 
-// State is the state of a machine.
-type State string
-
-// The states of machines.
-const (
-	Creating State = "Creating"
-	Running  State = "Running"
-	Failed   State = "Failed"
-	Deleting State = "Deleting"
-	Stopped  State = "Stopped"
-)
-
-// Machine is one machine of a set.
-type Machine struct {
-	ID, ProviderID, NodeName, Zone string
-	// UpToDate is what the cloud says.
-	UpToDate  bool
-	State     State
-	Protected bool
-	// Aside says why a machine that people have set aside must not be deleted.
-	Aside   string
-	Created time.Time
-	Message string
-}
-
 // Ended is how an operation ended. The set was read after that.
 type Ended struct {
 	// OK is true if it succeeded. NoRoom is true if the cloud had no quota or no room: it may have added fewer machines.
@@ -82,13 +58,10 @@ type Ended struct {
 	Message string
 }
 
-// Set is a scale set.
+// Set is a scale set as it was read last. A machine that people have set aside counts as protected.
 type Set struct {
-	Name, Image, ImageName, Model string
-	Capacity, Min, Max            int
-	Zones                         []string
-	Busy, Unfit                   string
-	Machines                      []Machine
+	cloud.Set
+	Machines []cloud.Machine
 	// Known is true after the set was read. Absent is true after the set was deleted.
 	Known, Absent bool
 	// LookedAt is when the set was read. Missing is since when machines of turns are not listed, by id.
@@ -114,33 +87,32 @@ type Set struct {
 }
 
 // Machine of that id; nil if it is not listed.
-func (s *Set) Machine(id string) *Machine {
-	if s == nil || id == "" {
-		return nil
-	}
-	for i := range s.Machines {
-		if s.Machines[i].ID == id {
-			return &s.Machines[i]
-		}
+func (s *Set) Machine(id string) *cloud.Machine {
+	if i := slices.IndexFunc(s.Machines, func(m cloud.Machine) bool { return m.ID == id }); i >= 0 && id != "" {
+		return &s.Machines[i]
 	}
 	return nil
 }
 
 // Operation of that token; nil if there is none.
 func (s *Set) Operation(token string) *v1alpha1.CloudOperation {
-	if s == nil || token == "" {
-		return nil
-	}
-	for i := range s.Operations {
-		if s.Operations[i].Token == token {
-			return &s.Operations[i]
-		}
+	if i := slices.IndexFunc(s.Operations, func(o v1alpha1.CloudOperation) bool { return o.Token == token }); i >= 0 && token != "" {
+		return &s.Operations[i]
 	}
 	return nil
 }
 
 // MissingFor is how long a machine must be missing from the list before it counts as gone.
 const MissingFor = 15 * time.Second
+
+// isMissing reports whether the last list of machines lacks this one. It is false in a set that was not read.
+func (s *Set) isMissing(id string) bool { return id != "" && s.Known && s.Machine(id) == nil }
+
+// isGone reports whether a machine no longer exists: it is missing from two lists, MissingFor apart.
+func (s *Set) isGone(id string) bool {
+	since, ok := s.Missing[id]
+	return ok && s.isMissing(id) && !s.LookedAt.Before(since.Add(MissingFor))
+}
 
 // Node is a Node, with its claim and marks by the rollout.
 type Node struct {
@@ -182,10 +154,6 @@ type World struct {
 	Drained, Left map[string]bool
 	// Held are the recorded operations, by token, that must not be sent yet: their node is not drained.
 	Held map[string]bool
-	// Unjoined says, by turn, why a replacement is not a member of the control plane. Waits says why a node can't leave it.
-	Unjoined, Waits map[string]string
-	// Stays says, by turn, why a replacement that failed can't leave the control plane.
-	Stays map[string]string
 	// Closed says why no turn of the control plane can begin.
 	Closed string
 	// Blind and BlindMessage say why the model of some scale set is not known.
@@ -207,7 +175,7 @@ type index struct {
 // member is a machine of a set.
 type member struct {
 	set     *Set
-	machine *Machine
+	machine *cloud.Machine
 }
 
 // ids returns the index. The first call builds it: sets and nodes must not change after that.
@@ -234,8 +202,8 @@ func (w *World) ids() *index {
 	return w.index
 }
 
-// duplicateNodes names the Nodes that have the machine's provider id, or returns "" for at most one. It is not known which Node is the right one.
-func (w *World) duplicateNodes(m *Machine) string {
+// duplicateNodes says which Nodes have the machine's provider id, or returns "" for at most one. It is not known which Node is the right one.
+func (w *World) duplicateNodes(m *cloud.Machine) string {
 	var names []string
 	for _, n := range w.ids().nodes[strings.ToLower(m.ProviderID)] {
 		names = append(names, n.Name)
@@ -244,7 +212,7 @@ func (w *World) duplicateNodes(m *Machine) string {
 		return ""
 	}
 	slices.Sort(names)
-	return "Nodes " + strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1] + " both say that they are machine " + m.ID
+	return "several Nodes have the provider id of machine " + m.ID + ": " + strings.Join(names, ", ")
 }
 
 // isFor reports whether the rollout is for a scale set of this name.
@@ -252,12 +220,12 @@ func (w *World) isFor(name string) bool {
 	return len(w.ScaleSets) == 0 || slices.Contains(w.ScaleSets, name)
 }
 
-// set of this name; never nil.
-func (w *World) set(name string) *Set {
-	if s := w.Sets[name]; s != nil {
+// SetOf is the scale set of a turn; never nil.
+func (w *World) SetOf(t *Turn) *Set {
+	if s := w.Sets[t.ScaleSet]; s != nil {
 		return s
 	}
-	return &Set{Name: name}
+	return &Set{Set: cloud.Set{Name: t.ScaleSet}}
 }
 
 // oldNode is the old Node of a turn, or nil.
@@ -271,18 +239,17 @@ func (w *World) oldNode(t *Turn) *Node {
 
 // ReplacementNode is the Node of the replacement; nil where there is none.
 func (w *World) ReplacementNode(t *Turn) *Node {
-	m := w.set(t.ScaleSet).Machine(t.Replacement)
-	if m == nil {
-		if n := w.Nodes[t.ReplacementNode]; n != nil && t.Replacement != "" {
-			return n
-		}
+	switch m := w.SetOf(t).Machine(t.Replacement); {
+	case m != nil:
+		return w.NodeOf(m)
+	case t.Replacement == "":
 		return nil
 	}
-	return w.NodeOf(m)
+	return w.Nodes[t.ReplacementNode]
 }
 
 // NodeOf is the Node of a machine; nil while there is none.
-func (w *World) NodeOf(m *Machine) *Node { return w.nodeWith(m.ProviderID) }
+func (w *World) NodeOf(m *cloud.Machine) *Node { return w.nodeWith(m.ProviderID) }
 
 // nodeWith is the newest Node with this provider id, or nil.
 func (w *World) nodeWith(providerID string) *Node {
@@ -293,44 +260,17 @@ func (w *World) nodeWith(providerID string) *Node {
 }
 
 // MachineOf is the machine of a Node, and its set; nil where it is not known.
-func (w *World) MachineOf(n *Node) (*Set, *Machine) {
+func (w *World) MachineOf(n *Node) (*Set, *cloud.Machine) {
 	m := w.ids().machines[strings.ToLower(n.Spec.ProviderID)]
 	return m.set, m.machine
 }
 
 // Outdated reports whether a machine must be replaced. With MatchOSImage the answer is false while the OS image of its Node is not known.
-func (w *World) Outdated(s *Set, m *Machine, n *Node) bool {
+func (w *World) Outdated(s *Set, m *cloud.Machine, n *Node) bool {
 	if !w.MatchOSImage {
 		return !m.UpToDate
 	}
 	return n != nil && s.ImageName != "" && n.Status.NodeInfo.OSImage != "" && n.Status.NodeInfo.OSImage != s.ImageName
-}
-
-// gone reports whether a machine no longer exists, or when to check again. It needs two lists without the machine, MissingFor apart. It is false in a set that
-// was not read.
-func (w *World) gone(s *Set, id string) (gone bool, at time.Time) {
-	if !s.Known || id == "" || s.Machine(id) != nil {
-		return false, at
-	}
-	since, ok := s.Missing[id]
-	if !ok {
-		return false, w.Now.Add(MissingFor)
-	}
-	at = since.Add(MissingFor)
-	if !s.LookedAt.Before(at) {
-		return true, time.Time{}
-	}
-	if !w.Now.Before(at) {
-		at = w.Now.Add(MissingFor) // The set should have been read again, but was not.
-	}
-	return false, at
-}
-
-// isGone reports whether a machine of a turn is gone. While that is uncertain, it wakes the turn to check again.
-func (w *World) isGone(t *Turn, id string) (gone, uncertain bool) {
-	gone, at := w.gone(w.set(t.ScaleSet), id)
-	t.wakeAt(at)
-	return gone, !at.IsZero()
 }
 
 // starting are taints of nodes that are not ready for pods yet; a key that ends in / is a prefix of keys.
@@ -345,9 +285,6 @@ func (w *World) notReady(t *Turn) string {
 	n := w.ReplacementNode(t)
 	if n == nil {
 		return "the node of machine " + t.Replacement + " has not joined yet"
-	}
-	if _, m := w.MachineOf(n); m != nil && w.duplicateNodes(m) != "" {
-		return w.duplicateNodes(m)
 	}
 	if w.MatchOSImage && w.mayRejectReplacement(t) && n.Status.NodeInfo.OSImage == "" {
 		return "Node " + n.Name + " does not say yet what its OS image is"
