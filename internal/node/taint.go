@@ -48,9 +48,9 @@ func Taint(ctx context.Context, c client.Writer, n *corev1.Node, key string) err
 	}
 	taint := corev1.Taint{Key: key, Effect: corev1.TaintEffectPreferNoSchedule}
 	if len(n.Spec.Taints) == 0 {
-		return patchTaints(ctx, c, n, operation{"add", "/spec/taints", []corev1.Taint{taint}})
+		return PatchJSON(ctx, c, n, Operation{"add", "/spec/taints", []corev1.Taint{taint}})
 	}
-	return patchTaints(ctx, c, n, operation{"add", "/spec/taints/-", taint})
+	return PatchJSON(ctx, c, n, Operation{"add", "/spec/taints/-", taint})
 }
 
 // Untaint removes the taint key:PreferNoSchedule from the node. It writes nothing if the node does not have it, and fails
@@ -60,26 +60,25 @@ func Untaint(ctx context.Context, c client.Writer, n *corev1.Node, key string) e
 	if i < 0 {
 		return nil
 	}
-	return patchTaints(ctx, c, n, operation{Op: "remove", Path: fmt.Sprintf("/spec/taints/%d", i)})
+	return PatchJSON(ctx, c, n, Operation{Op: "remove", Path: fmt.Sprintf("/spec/taints/%d", i)})
 }
 
-// operation is one operation of a JSON patch.
-type operation struct {
+// Operation is one operation of a JSON patch.
+type Operation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
 	Value any    `json:"value"`
 }
 
-// patchTaints changes the list of taints with the resourceVersion as precondition. It uses a JSON patch because a merge
-// patch needs all fields of every taint.
-func patchTaints(ctx context.Context, c client.Writer, n *corev1.Node, change operation) error {
+// PatchJSON changes the node with its resourceVersion as precondition. Taints need a JSON patch: a merge patch needs all fields of every taint.
+func PatchJSON(ctx context.Context, c client.Writer, n *corev1.Node, changes ...Operation) error {
 	// Replacing the resourceVersion makes it a precondition. A "test" operation would not return a conflict.
-	body, err := json.Marshal([]operation{{"replace", "/metadata/resourceVersion", n.ResourceVersion}, change})
+	body, err := json.Marshal(append([]Operation{{"replace", "/metadata/resourceVersion", n.ResourceVersion}}, changes...))
 	if err == nil {
 		err = c.Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name}}, client.RawPatch(types.JSONPatchType, body))
 	}
 	if err != nil {
-		return fmt.Errorf("changing taints of node %s, %w", n.Name, err)
+		return fmt.Errorf("changing node %s, %w", n.Name, err)
 	}
 	return nil
 }

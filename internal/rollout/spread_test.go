@@ -8,6 +8,13 @@ import (
 	"testing"
 )
 
+func pointers(ranks []uint64) (all []*uint64) {
+	for i := range ranks {
+		all = append(all, &ranks[i])
+	}
+	return all
+}
+
 // TestSpread takes nodes one after the other by their ranks: never is there a place with two more left than another that has any.
 func TestSpread(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 7))
@@ -24,7 +31,7 @@ func TestSpread(t *testing.T) {
 			before[i] = max(1, r.Uint64())
 		}
 		ranks := slices.Clone(before)
-		Spread(places, ranks)
+		Spread(places, pointers(ranks))
 		order := make([]int, len(places))
 		for i := range order {
 			order[i] = i
@@ -77,7 +84,7 @@ func TestSpreadBalancesZones(t *testing.T) {
 			for i := range ranks {
 				ranks[i] = max(1, r.Uint64())
 			}
-			Spread(waiting, ranks)
+			Spread(waiting, pointers(ranks))
 			for len(waiting) > 0 && len(going) < surge {
 				first := slices.Index(ranks, slices.Min(ranks))
 				machines[slices.MinFunc(zones, func(a, b string) int { return machines[a] - machines[b] })]++

@@ -165,7 +165,7 @@ func (u *machines) unitsOfTurns(w *replacement.World) (units []*machineUnit) {
 // unitsOfNodes returns the units of nodes that are in no turn. They alternate between zones, like in the controller: the machines' scale sets
 // are not known here.
 func (u *machines) unitsOfNodes(w *replacement.World) (units []*machineUnit) {
-	var starting []*rollout.Unit
+	var ranks []*uint64
 	var zones []string
 	for _, node := range u.cluster.nodes {
 		n := w.Nodes[node.Name]
@@ -179,11 +179,11 @@ func (u *machines) unitsOfNodes(w *replacement.World) (units []*machineUnit) {
 			m.Unit.Reason, m.Unit.Message = status.Reason, status.Message // The cloud decides it.
 		}
 		if m.Unit.Rank > 0 && (!m.Unit.OptedOut || n.Claim != nil) {
-			starting, zones = append(starting, &m.Unit), append(zones, node.Labels[corev1.LabelTopologyZone])
+			ranks, zones = append(ranks, &m.Unit.Rank), append(zones, node.Labels[corev1.LabelTopologyZone])
 		}
 		units = append(units, m)
 	}
-	replacement.Spread(starting, zones)
+	rollout.Spread(zones, ranks)
 	return units
 }
 

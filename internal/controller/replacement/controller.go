@@ -128,7 +128,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	}
 	c.Works.Keep(key, p.nodesInTurns())
 	errs = append(errs, p.report(ctx))
-	if !p.gone {
+	if !p.unwritten {
 		errs = append(errs, p.removeFinalizer(ctx))
 	}
 	return p.Wake, turnof.First(errs)
@@ -153,7 +153,7 @@ type pass struct {
 	alone        int
 	blind        v1alpha1.Reason
 	blindMessage string
-	gone         bool // the NodeRollout is gone
+	unwritten    bool // the status could not be written
 	// restored are the Events of restored images, which are emitted after the status is written.
 	restored []events.Event
 	mu       sync.Mutex // guards the memory while several nodes and scale sets are written at once

@@ -154,13 +154,7 @@ func (p *pass) begin(ctx context.Context, chosen []*unit) {
 			continue
 		}
 		t := p.view.Begin(s, p.id(string(s.UID)), room.DeletesFirst)
-		t.Unit = s.Unit
-		t.Unit.InTurn, t.Unit.Reason, t.Unit.Message, t.Unit.State = true, v1alpha1.ReasonReplacementPending, "a machine will be added to scale set "+s.Set.Name, v1alpha1.UnitOutdated
-		if t.Phase == v1alpha1.MachineAdding {
-			t.Step = machine.StepAdd
-		} else {
-			p.soon()
-		}
+		p.soon()
 		p.turns = append(p.turns, t)
 		p.Reports.Start(p.UID, u.Unit.Node)
 		log.FromContext(ctx).Info("turn begun", "node", u.Unit.Node, "scaleSet", s.Set.Name, "machine", s.Machine.ID, "deletesFirst", t.DeletesFirst)
@@ -192,10 +186,9 @@ func (p *pass) rollBack() {
 		if s == nil || !s.Known || s.Reason != "" || s.Unfit != "" || slices.ContainsFunc(s.Operations, isSetting) || !p.hasFailures(s) {
 			continue
 		}
-		seen := machine.Note(*status, s, 0)
-		image, why := machine.Rollback(&seen)
-		if why != "" {
-			impossible = append(impossible, why)
+		image := machine.Note(*status, s, 0).PreviousImage
+		if image == "" {
+			impossible = append(impossible, "no image is known that all nodes of scale set "+s.Name+" had before")
 			continue
 		}
 		p.orders = append(p.orders, machine.Batch{Set: s, Kind: v1alpha1.CloudOperationSetImage, Image: image})

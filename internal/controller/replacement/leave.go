@@ -56,14 +56,6 @@ func (c *Controller) clear(ctx context.Context, key types.NamespacedName, live t
 	return turnof.First(errs)
 }
 
-// addFinalizer adds the finalizer: the NodeRollout now has turns, which must end before it is deleted.
-func (p *pass) addFinalizer(ctx context.Context) error {
-	if p.rules.Ending {
-		return nil
-	}
-	return p.finalizer(ctx, controllerutil.AddFinalizer)
-}
-
 // removeFinalizer removes the finalizer when no turns, operations, claims or marks are left.
 func (p *pass) removeFinalizer(ctx context.Context) error {
 	if p.rollout.DeletionTimestamp == nil || !controllerutil.ContainsFinalizer(p.stored, v1alpha1.FinalizerReplacement) || len(p.rollout.Status.Turns) > 0 {

@@ -22,6 +22,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	clientfake "sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cloud"
@@ -690,14 +691,11 @@ func TestSetThatIsGone(t *testing.T) {
 func TestWriteKeeps(t *testing.T) {
 	p := passOf(t, v1alpha1.NodeRolloutStatus{Turns: []v1alpha1.MachineTurn{turnIn(v1alpha1.MachineSoaking)}})
 	p.turns = []*machine.Turn{{MachineTurn: p.rollout.Status.Turns[0]}}
-	if !p.lacksFinalizer() {
-		t.Error("it is kept without a finalizer")
-	}
 	if err := p.write(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	r := &v1alpha1.NodeRollout{}
-	if err := p.Client.Get(t.Context(), p.Key, r); err != nil || !slices.Contains(r.Finalizers, v1alpha1.FinalizerReplacement) || p.lacksFinalizer() {
+	if err := p.Client.Get(t.Context(), p.Key, r); err != nil || !slices.Contains(r.Finalizers, v1alpha1.FinalizerReplacement) {
 		t.Errorf("%v, %v", r.Finalizers, err)
 	}
 }
@@ -800,7 +798,7 @@ func TestUnresumed(t *testing.T) {
 		want   string
 	}{
 		"being deleted": {ending: true, want: "the balancing of zones in scale set set can't be suspended or resumed: resuming it, no right"}, //nolint:dupword // The set is called set.
-		"going on":      {want: "the balancing of zones in scale set set can't be suspended or resumed: resuming it, no right"},                                                  //nolint:dupword // The set is called set.
+		"going on":      {want: "the balancing of zones in scale set set can't be suspended or resumed: resuming it, no right"},               //nolint:dupword // The set is called set.
 		"told then":     {ending: true, after: func(p *pass) { p.api = suspending{} }},
 		"gone then":     {ending: true, after: func(p *pass) { p.memo.sets["set"].Absent = true }},
 		"a turn then":   {after: func(p *pass) { p.turns = []*machine.Turn{{MachineTurn: turnIn(v1alpha1.MachineAdding)}} }},
@@ -809,7 +807,7 @@ func TestUnresumed(t *testing.T) {
 		s := newSet("set")
 		s.Known, s.suspended, p.memo.sets["set"] = true, ptr.To(true), s
 		p.api = suspending{fails: cloud.Errorf(cloud.KindDenied, "resuming it, no right")}
-		if err := p.addFinalizer(t.Context()); err != nil {
+		if err := p.finalizer(t.Context(), controllerutil.AddFinalizer); err != nil {
 			t.Fatal(err)
 		}
 		if p.rules.Ending = tc.ending; tc.ending {
@@ -862,7 +860,7 @@ func TestLeave(t *testing.T) {
 		p := passOf(t, v1alpha1.NodeRolloutStatus{}, nodeNamed("old"))
 		p.rollout.DeletionTimestamp = &metav1.Time{Time: noon}
 		p.memo.sets["set"], p.api = newSet("set"), newSky(clouds.New(t.Context(), clouds.Options{}))
-		if err := p.addFinalizer(t.Context()); err != nil {
+		if err := p.finalizer(t.Context(), controllerutil.AddFinalizer); err != nil {
 			t.Fatal(err)
 		}
 		tc.change(p)

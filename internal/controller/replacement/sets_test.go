@@ -15,7 +15,6 @@ import (
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cloud"
-	machine "moult.dev/moult/internal/kind/replacement"
 )
 
 var noon = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)

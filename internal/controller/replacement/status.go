@@ -115,11 +115,13 @@ func (p *pass) isWritten() bool {
 	return equality.Semantic.DeepEqual(intent(&stored), intent(&p.rollout.Status))
 }
 
-// write records decisions in the status before any action. After a conflict the next pass decides again.
+// write records decisions in the status before any action. A NodeRollout with turns gets the finalizer first: they must end before it is deleted. After a conflict
+// the next pass decides again.
 func (p *pass) write(ctx context.Context) error {
 	p.fillStatus()
-	if len(p.rollout.Status.Turns) > 0 {
-		if err := p.addFinalizer(ctx); err != nil {
+	if len(p.rollout.Status.Turns) > 0 && !p.rules.Ending {
+		if err := p.finalizer(ctx, controllerutil.AddFinalizer); err != nil {
+			p.unwritten = true
 			return err
 		}
 	}
@@ -136,7 +138,7 @@ func (p *pass) write(ctx context.Context) error {
 func (p *pass) writeStatus(ctx context.Context) error {
 	changed, err := p.WriteStatus(ctx, p.stored, &p.rollout.Status)
 	if err != nil {
-		p.gone = client.IgnoreNotFound(err) == nil
+		p.unwritten = true
 		return err
 	}
 	before := absentNodes(p.holder, p.UID, turnof.StatusOf(p.stored).Turns)
@@ -182,14 +184,9 @@ func (p *pass) announce() {
 	}
 }
 
-// lacksFinalizer reports whether there are turns and no finalizer yet. Turns are written only after the finalizer.
-func (p *pass) lacksFinalizer() bool {
-	return len(p.rollout.Status.Turns) > 0 && !p.rules.Ending && !controllerutil.ContainsFinalizer(p.stored, v1alpha1.FinalizerReplacement)
-}
-
-// report emits pending Events, writes a changed status, and then emits its Events.
+// report emits pending Events, writes a changed status, and then emits its Events. If the status could not be written before, the next pass reports.
 func (p *pass) report(ctx context.Context) error {
-	if p.gone {
+	if p.unwritten {
 		return nil
 	}
 	if p.ready && p.view != nil {
@@ -201,9 +198,6 @@ func (p *pass) report(ctx context.Context) error {
 	// These things happened, even if the status can't be written.
 	p.Events.Emit(p.Pending...)
 	p.Pending = nil
-	if p.lacksFinalizer() {
-		return nil
-	}
 	changed := !equality.Semantic.DeepEqual(turnof.StatusOf(p.stored), p.rollout.Status)
 	if write, again := p.Reports.Next(p.UID, p.stored.GetResourceVersion(), changed, p.Now); !write && p.isWritten() {
 		p.at(again)

@@ -165,14 +165,14 @@ func (p *pass) judge() {
 
 // spread makes the zones of each scale set alternate.
 func (p *pass) spread() {
-	var units []*rollout.Unit
+	var ranks []*uint64
 	var places []string
 	for i := range p.nodes {
 		if s := &p.nodes[i]; s.Unit.Rank > 0 {
-			units, places = append(units, &s.Unit), append(places, s.Set.Name+"/"+s.Machine.Zone)
+			ranks, places = append(ranks, &s.Unit.Rank), append(places, s.Set.Name+"/"+s.Machine.Zone)
 		}
 	}
-	machine.Spread(units, places)
+	rollout.Spread(places, ranks)
 }
 
 // inTurn marks the nodes of a turn: they are no units of their own.

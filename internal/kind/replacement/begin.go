@@ -123,18 +123,9 @@ func (w *World) Begin(p *NodeState, turn string, deletesFirst bool) *Turn {
 	}
 	if deletesFirst {
 		t.Phase = v1alpha1.MachineClaiming
+	} else {
+		t.Step, t.Message = StepAdd, "a machine will be added to scale set "+t.ScaleSet
 	}
+	w.setUnit(t)
 	return t
-}
-
-// Spread changes the ranks of units so that their places alternate.
-func Spread(units []*rollout.Unit, places []string) {
-	ranks := make([]uint64, len(units))
-	for i, u := range units {
-		ranks[i] = u.Rank
-	}
-	rollout.Spread(places, ranks)
-	for i, u := range units {
-		u.Rank = ranks[i]
-	}
 }

@@ -276,8 +276,7 @@ func TestRevision(t *testing.T) {
 }
 
 // What is put back is the last image that was complete, and none else: where there is none, that is told.
-func TestNoteAndRollback(t *testing.T) {
-	const none = "no image is known that all nodes of scale set pool had before"
+func TestNote(t *testing.T) {
 	for name, tc := range map[string]struct {
 		// steps are images that the set comes to have, with "+" where it is complete then, "!" where turns have failed with it, and "~" where it has
 		// another size.
@@ -317,19 +316,11 @@ func TestNoteAndRollback(t *testing.T) {
 			s = Note(s, &Set{Set: cloud.Set{Name: "pool", Image: image, Model: model, Capacity: 3}, Known: true}, 2)
 			s.Complete = !strings.HasSuffix(step, "!") && (s.Complete || strings.HasSuffix(step, "+"))
 		}
-		why := ""
-		if tc.want == "" {
-			why = none
-		}
-		if image, got := Rollback(&s); image != tc.want || got != why || s.Outdated != 2 {
-			t.Errorf("%s: %q, %q of %+v", name, image, got, s)
+		if s.PreviousImage != tc.want || s.Outdated != 2 {
+			t.Errorf("%s: %+v", name, s)
 		}
 	}
-	s := v1alpha1.ScaleSetStatus{Name: "pool"}
-	if image, why := Rollback(&s); image != "" || why != "scale set pool is not known yet" {
-		t.Errorf("%q %q", image, why)
-	}
-	s = v1alpha1.ScaleSetStatus{Name: "pool", Image: "three", Capacity: 3, Complete: true, PreviousImage: "one"}
+	s := v1alpha1.ScaleSetStatus{Name: "pool", Image: "three", Capacity: 3, Complete: true, PreviousImage: "one"}
 	blind := Note(s, &Set{Set: cloud.Set{Name: "pool"}, Reason: v1alpha1.ReasonCloudDenied, Message: "no"}, 0)
 	if blind.Image != "three" || blind.Reason != v1alpha1.ReasonCloudDenied || blind.Capacity != 3 || !blind.Complete || blind.PreviousImage != "one" {
 		t.Errorf("%+v", blind)

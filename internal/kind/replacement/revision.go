@@ -105,14 +105,3 @@ func Note(before v1alpha1.ScaleSetStatus, s *Set, outdated int) v1alpha1.ScaleSe
 	}
 	return after
 }
-
-// Rollback is the image to restore in a set, or why there is none.
-func Rollback(s *v1alpha1.ScaleSetStatus) (image, why string) {
-	switch {
-	case s.Image == "":
-		return "", "scale set " + s.Name + " is not known yet"
-	case s.PreviousImage == "":
-		return "", "no image is known that all nodes of scale set " + s.Name + " had before"
-	}
-	return s.PreviousImage, ""
-}

@@ -571,9 +571,6 @@ func (s *simulation) decide(w *World, turns []*Turn) []*Turn {
 		if p, room := states[name], w.Room(w.Sets["set"], turns); p != nil && room.N > 0 {
 			t := w.Begin(p, fmt.Sprintf("%s-%d", name, s.r.Uint32()), room.DeletesFirst)
 			s.restored = s.restored || t.DeletesFirst
-			if t.Phase == v1alpha1.MachineAdding {
-				t.Step = StepAdd
-			}
 			turns = append(turns, t)
 		}
 	}
