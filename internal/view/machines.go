@@ -105,7 +105,7 @@ func (u *machines) world() (w *replacement.World, unlisted []string) {
 	r := nr.Spec.Replacement
 	w = &replacement.World{
 		Rules: replacement.Rules{
-			DetectOnly: r.DetectOnly, ControlPlane: r.ControlPlane != nil, Ending: nr.DeletionTimestamp != nil,
+			DetectOnly: r.DetectOnly, ControlPlane: r.ControlPlane != nil, Ending: nr.DeletionTimestamp != nil, Strategy: nr.Spec.Strategy,
 			MatchOSImage: r.ImageMatch == v1alpha1.ImageMatchOSImage && u.image != "",
 		},
 		Now: u.cluster.now, Sets: map[string]*replacement.Set{}, Nodes: map[string]*replacement.Node{},
@@ -116,9 +116,6 @@ func (u *machines) world() (w *replacement.World, unlisted []string) {
 			}
 			return n.Claim.Attempt
 		},
-	}
-	if s := nr.Spec.Strategy; s != nil {
-		w.Retries = s.Retries
 	}
 	for _, node := range u.cluster.nodes {
 		n := &replacement.Node{

@@ -21,16 +21,15 @@ import (
 
 // absent are the Nodes of all NodeRollouts that were deleted before their replacements joined.
 func (c *Controller) absent(ctx context.Context) ([]*corev1.Node, error) {
-	rollouts, err := stores(ctx, c.Client)
+	rollouts, err := replacements(ctx, c.Client)
 	if err != nil {
 		return nil, err
 	}
 	var all []*corev1.Node
 	for i := range rollouts {
-		if stored := &rollouts[i]; turnof.Replaces(stored) {
-			holder := node.Holder(turnof.Kind, client.ObjectKeyFromObject(stored))
-			all = append(all, absentNodes(holder, stored.GetUID(), turnof.StatusOf(stored).Turns)...)
-		}
+		stored := &rollouts[i]
+		holder := node.Holder(turnof.Kind, client.ObjectKeyFromObject(stored))
+		all = append(all, absentNodes(holder, stored.GetUID(), turnof.StatusOf(stored).Turns)...)
 	}
 	slices.SortFunc(all, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
 	return all, nil
@@ -44,16 +43,13 @@ func absentNodes(holder string, uid types.UID, turns []v1alpha1.MachineTurn) (al
 			continue
 		}
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: t.Absent.Name, Labels: t.Absent.Labels, Annotations: map[string]string{}}}
+		n.ResourceVersion = turnof.Digest(t.Turn, t.Absent) // Different content needs a different version.
 		n.Spec.Unschedulable = true
-		// Marshal never fails here: the values were read from JSON.
-		claims, _ := json.Marshal([]v1alpha1.Claim{{Rollout: holder, UID: uid, Revision: t.Revision, Turn: t.Turn, Since: t.Since}})
-		n.Annotations[v1alpha1.AnnotationClaims] = string(claims)
+		// Formatting never fails here: the values were read from JSON.
+		n.Annotations[v1alpha1.AnnotationClaims], _ = v1alpha1.FormatClaims([]v1alpha1.Claim{{Rollout: holder, UID: uid, Revision: t.Revision, Turn: t.Turn, Since: t.Since}})
 		if len(t.Absent.Evicted) > 0 {
 			n.Annotations[v1alpha1.AnnotationEvicted] = record(t.Absent.Evicted)
 		}
-		// Different content needs a different version.
-		labels, _ := json.Marshal(t.Absent.Labels)
-		n.ResourceVersion = t.Turn + string(labels) + n.Annotations[v1alpha1.AnnotationEvicted]
 		all = append(all, n)
 	}
 	return all

@@ -22,7 +22,9 @@ import (
 // adopt takes over the nodes that Ducklett was replacing. Ducklett's marks on a node are removed only after its turn is in status. While no turn may begin, the
 // marks stay: Ducklett can continue with these nodes.
 func (p *pass) adopt(ctx context.Context) error {
-	if !p.mayBegin() {
+	s := p.rollout.Spec.Strategy
+	stopped := s != nil && (s.Paused || s.MaxConcurrent != nil && *s.MaxConcurrent == intstr.FromInt32(0))
+	if p.problem != nil || p.rules.DetectOnly || stopped {
 		return nil
 	}
 	var errs []error
@@ -48,13 +50,6 @@ func (p *pass) adopt(ctx context.Context) error {
 		errs = append(errs, p.removeDucklett(ctx, n, false))
 	}
 	return turnof.First(errs)
-}
-
-// mayBegin reports whether any turn may begin.
-func (p *pass) mayBegin() bool {
-	s := p.rollout.Spec.Strategy
-	stopped := s != nil && (s.Paused || s.MaxConcurrent != nil && *s.MaxConcurrent == intstr.FromInt32(0))
-	return p.problem == nil && !p.rules.DetectOnly && !stopped
 }
 
 // removeDucklett removes what Ducklett has left on a node. If the turn continues, a node that Ducklett cordoned counts as cordoned by the rollout; otherwise it is

@@ -5,7 +5,6 @@ package replacement
 import (
 	"context"
 	"fmt"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -45,9 +44,9 @@ func (p *pass) step(ctx context.Context, t *machine.Turn) error {
 	switch t.Step {
 	case machine.StepNone, machine.StepAdd, machine.StepDelete:
 		return nil
-	case machine.StepShield, machine.StepUnshield:
+	case machine.StepShield:
 		p.soon()
-		shield := shielding(t.Step == machine.StepShield, p.holder)
+		shield := node.Annotating(map[string]*string{v1alpha1.AnnotationScaleDownDisabled: ptr.To("true"), v1alpha1.AnnotationScaleDownBy: &p.holder})
 		return node.Write(ctx, p.Client, n.Node, node.Step{Claim: v1alpha1.Claim{Rollout: p.holder}, Unclaimed: true, Also: []node.Also{shield}})
 	case machine.StepCordon:
 		return p.cordon(ctx, t, n)
@@ -66,15 +65,6 @@ func (p *pass) step(ctx context.Context, t *machine.Turn) error {
 	default:
 		return p.claimToDelete(ctx, t, n)
 	}
-}
-
-// shielding disables scale-down of a node by the cluster autoscaler, or enables it again.
-func shielding(on bool, holder string) node.Also {
-	values := map[string]*string{v1alpha1.AnnotationScaleDownDisabled: nil, v1alpha1.AnnotationScaleDownBy: nil}
-	if on {
-		values = map[string]*string{v1alpha1.AnnotationScaleDownDisabled: ptr.To("true"), v1alpha1.AnnotationScaleDownBy: &holder}
-	}
-	return node.Annotating(values)
 }
 
 // drainOf is a turn's drain of one of its nodes.
@@ -108,18 +98,10 @@ func (p *pass) cordon(ctx context.Context, t *machine.Turn, n *machine.Node) err
 	return nil
 }
 
-// drainSince is when the drain of a cordoned node began.
-func (p *pass) drainSince(n *machine.Node, ofReplacement bool) time.Time {
-	if ofReplacement {
-		return n.Claim.Cordoned.Time
-	}
-	return n.Claim.Cordoned.Add(p.rules.Wait)
-}
-
 // drainNode continues the drain of a node.
 func (p *pass) drainNode(ctx context.Context, t *machine.Turn, n *machine.Node) error {
 	d := p.drainOf(t, n, t.OnReplacement)
-	o, err := d.Pass(ctx, n.Node, p.drainSince(n, t.OnReplacement))
+	o, err := d.Pass(ctx, n.Node, n.Claim.Cordoned.Add(p.rules.Wait))
 	t.Message = o.Message
 	p.at(o.Wake)
 	stage := turnof.Draining

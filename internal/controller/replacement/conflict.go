@@ -18,34 +18,25 @@ import (
 	turnof "moult.dev/moult/internal/turn"
 )
 
-// refuseAmbiguity refuses a spec that may name one scale set twice. It also refuses a spec if an older NodeRollout replaces machines of one of its scale sets.
+// ambiguity says why it is not clear whose scale sets these are: the spec may name one of them twice, or an older NodeRollout replaces machines of one of them.
 // Turns go on, and none begins. Claims on Nodes keep two rollouts from disrupting one node, even before this one knows its scale sets.
-func (p *pass) refuseAmbiguity(ctx context.Context) error {
-	refuse := func(format string, args ...any) {
-		if p.problem == nil {
-			p.problem = fmt.Errorf(format, args...)
-		}
-	}
+func (p *pass) ambiguity(ctx context.Context) (problem, err error) {
 	sets := slices.Sorted(maps.Keys(p.memo.sets))
 	sets = slices.DeleteFunc(sets, func(name string) bool { return p.memo.sets[name].Absent })
 	for i, name := range sets {
 		for _, other := range sets[:i] {
 			if maySame(name, other) {
-				refuse("scale sets %s and %s may be the same: remove one of them from spec.replacement.scaleSets", other, name)
+				return fmt.Errorf("scale sets %s and %s may be the same: remove one of them from spec.replacement.scaleSets", other, name), nil
 			}
 		}
 	}
-	all, err := stores(ctx, p.Client)
+	all, err := replacements(ctx, p.Client)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for i := range all {
-		stored := &all[i]
-		if client.ObjectKeyFromObject(stored) == p.Key || !turnof.Replaces(stored) {
-			continue
-		}
-		r, malformed, err := turnof.Decode(stored)
-		if err != nil || malformed != nil || r.Spec.Replacement == nil || r.Spec.Replacement.DetectOnly || p.rules.DetectOnly || !p.sameCloud(r.Spec.Replacement) {
+		r, malformed, err := turnof.Decode(&all[i])
+		if err != nil || malformed != nil || r.Name == p.rollout.Name || r.Spec.Replacement.DetectOnly || p.rules.DetectOnly || !p.sameCloud(r.Spec.Replacement) {
 			continue // It changes nothing here.
 		}
 		if cmp.Or(r.CreationTimestamp.Compare(p.rollout.CreationTimestamp.Time), strings.Compare(r.Name, p.rollout.Name)) > 0 {
@@ -54,12 +45,12 @@ func (p *pass) refuseAmbiguity(ctx context.Context) error {
 		theirs := scaleSetsOf(r)
 		for _, ours := range sets {
 			if slices.ContainsFunc(theirs, func(name string) bool { return maySame(ours, name) }) {
-				refuse("NodeRollout %s, which is older, replaces machines of scale set %s: remove the scale set from one of them", r.Name, ours)
 				p.at(p.Now.Add(p.checkPeriod)) // No event reports when the other changes.
+				return fmt.Errorf("NodeRollout %s, which is older, replaces machines of scale set %s: remove the scale set from one of them", r.Name, ours), nil
 			}
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 // scaleSetsOf are the names of the scale sets of a NodeRollout.
@@ -108,12 +99,12 @@ func placeOf(p *v1alpha1.CloudProvider) [3]string {
 	return [3]string{"unknown"}
 }
 
-// stores are all NodeRollouts as they are stored, which must not be changed.
-func stores(ctx context.Context, c client.Reader) ([]unstructured.Unstructured, error) {
+// replacements are all NodeRollouts with replacement as they are stored, which must not be changed.
+func replacements(ctx context.Context, c client.Reader) ([]unstructured.Unstructured, error) {
 	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(turnof.Kind + "List"))
+	list.SetGroupVersionKind(turnof.GroupVersionKind)
 	if err := c.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing NodeRollouts, %w", err)
 	}
-	return list.Items, nil
+	return slices.DeleteFunc(slices.Clone(list.Items), func(r unstructured.Unstructured) bool { return !turnof.Replaces(&r) }), nil
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // Of two NodeRollouts for one scale set the later one is refused, and so is one that names a scale set twice.
-func TestRefuseAmbiguity(t *testing.T) {
+func TestAmbiguity(t *testing.T) {
 	aws := v1alpha1.CloudProvider{AWS: &v1alpha1.AWSProvider{}}
 	azure := v1alpha1.CloudProvider{Azure: &v1alpha1.AzureProvider{}}
 	gcp := v1alpha1.CloudProvider{GCP: &v1alpha1.GCPProvider{Project: "shop"}}
@@ -63,13 +63,11 @@ func TestRefuseAmbiguity(t *testing.T) {
 			if err := p.Client.Create(t.Context(), r); err != nil {
 				t.Fatal(err)
 			}
-			if err := p.refuseAmbiguity(t.Context()); err != nil {
+			problem, err := p.ambiguity(t.Context())
+			if err != nil {
 				t.Fatal(err)
 			}
-			got := ""
-			if p.problem != nil {
-				got = p.problem.Error()
-			}
+			got := text(problem)
 			if (got == "") != (tc.want == "") || !strings.Contains(got, tc.want) {
 				t.Errorf("it is refused as %q, not %q", got, tc.want)
 			}

@@ -21,6 +21,7 @@
 package replacement
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -177,9 +178,11 @@ func (c *Controller) newPass(key types.NamespacedName, stored *unstructured.Unst
 func (p *pass) carryOut(ctx context.Context) error {
 	p.look(ctx)
 	p.gather(ctx)
-	if err := p.refuseAmbiguity(ctx); err != nil {
+	problem, err := p.ambiguity(ctx)
+	if err != nil {
 		return err // Another NodeRollout may be for the same scale sets.
 	}
+	p.problem = cmp.Or(p.problem, problem)
 	errs := []error{p.adopt(ctx)}
 	p.askPlane(ctx)
 	p.judge()
@@ -192,7 +195,7 @@ func (p *pass) carryOut(ctx context.Context) error {
 	}
 	p.order(ctx)
 	if err := p.write(ctx); err != nil {
-		return turnof.First(append(errs, err)) // It is decided again.
+		return turnof.First(append(errs, err)) // The next pass decides anew.
 	}
 	if len(p.turns) == 0 {
 		clear(p.memo.left)

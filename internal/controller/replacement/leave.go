@@ -5,17 +5,18 @@ package replacement
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/cloud"
 	"moult.dev/moult/internal/fleet"
 	"moult.dev/moult/internal/metrics"
 	"moult.dev/moult/internal/node"
@@ -61,15 +62,9 @@ func (p *pass) removeFinalizer(ctx context.Context) error {
 	if p.rollout.DeletionTimestamp == nil || !controllerutil.ContainsFinalizer(p.stored, v1alpha1.FinalizerReplacement) || len(p.rollout.Status.Turns) > 0 {
 		return nil
 	}
-	for i := range p.rollout.Status.ScaleSets {
-		if len(p.rollout.Status.ScaleSets[i].Operations) > 0 {
-			return nil
-		}
-	}
-	for name, s := range p.memo.sets {
-		if p.maybeSuspended(name, s) {
-			return nil // It is resumed first.
-		}
+	hasOperations := func(s v1alpha1.ScaleSetStatus) bool { return len(s.Operations) > 0 }
+	if slices.ContainsFunc(p.rollout.Status.ScaleSets, hasOperations) || slices.ContainsFunc(slices.Collect(maps.Values(p.memo.sets)), p.maybeSuspended) {
+		return nil // These end first.
 	}
 	for _, o := range p.Seen.Objects {
 		n := p.nodeOf(o)
@@ -82,20 +77,9 @@ func (p *pass) removeFinalizer(ctx context.Context) error {
 }
 
 // maybeSuspended reports whether the balancing of zones may be suspended in a set. If the spec is wrong, no cloud can be asked: only what this process has done
-// counts.
-func (p *pass) maybeSuspended(name string, s *set) bool {
-	switch {
-	case s.Absent:
-		return false
-	case s.suspended != nil:
-		return *s.suspended
-	case !p.ready:
-		return false
-	case p.api == nil:
-		return p.replacement.Provider.AWS != nil // Others have nothing to suspend.
-	}
-	_, can := p.api.ScaleSet(name).(cloud.Suspender)
-	return can
+// counts. Only AWS has something to suspend.
+func (p *pass) maybeSuspended(s *set) bool {
+	return !s.Absent && p.replacement.Provider.AWS != nil && ptr.Deref(s.suspended, p.ready)
 }
 
 // finalizer adds the NodeRollout's finalizer, or removes it.
@@ -115,7 +99,7 @@ func (p *pass) finalizer(ctx context.Context, edit func(o client.Object, finaliz
 func unshielding(holder string) node.Also {
 	return func(n *corev1.Node, by string) {
 		if n.Annotations[v1alpha1.AnnotationScaleDownBy] == holder {
-			shielding(false, holder)(n, by)
+			node.Annotating(map[string]*string{v1alpha1.AnnotationScaleDownDisabled: nil, v1alpha1.AnnotationScaleDownBy: nil})(n, by)
 		}
 	}
 }

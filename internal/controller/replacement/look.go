@@ -30,9 +30,6 @@ const (
 
 // look reads from the cloud what is due: which sets there are, the progress of operations, and the state of the sets.
 func (p *pass) look(ctx context.Context) {
-	if provider := turnof.Digest(p.replacement.Provider); p.memo.provider != provider {
-		p.memo.reset(provider)
-	}
 	c, err := p.options.Clouds(ctx, &p.replacement.Provider)
 	if p.api = c; err != nil {
 		p.api = nil
@@ -90,27 +87,26 @@ func (p *pass) findSets(ctx context.Context) {
 		return
 	}
 	var ask []string
-	there := map[string]bool{}
+	there, isNew := map[string]bool{}, false
 	for _, n := range p.Seen.Objects {
 		id := n.Spec.ProviderID
 		if id == "" || !p.selector.Matches(labels.Set(n.Labels)) {
 			continue
 		}
 		there[id] = true
-		known, asked := p.memo.places[id]
-		switch again := known.asked.Add(p.checkPeriod); {
-		case known.known:
-		case asked && p.Now.Before(again):
-			p.at(again)
-		default:
-			ask = append(ask, id)
+		if name, asked := p.memo.places[id]; name == "" {
+			ask, isNew = append(ask, id), isNew || !asked
 		}
 	}
-	maps.DeleteFunc(p.memo.places, func(id string, _ place) bool { return !there[id] })
-	if len(ask) == 0 {
+	maps.DeleteFunc(p.memo.places, func(id, _ string) bool { return !there[id] })
+	again := p.memo.found.Add(p.checkPeriod)
+	switch {
+	case len(ask) == 0:
 		return
-	}
-	if p.memo.trouble.isResting(p.Now) {
+	case !isNew && p.Now.Before(again):
+		p.at(again)
+		return
+	case p.memo.trouble.isResting(p.Now):
 		p.markBlind(ctx)
 		return
 	}
@@ -120,13 +116,12 @@ func (p *pass) findSets(ctx context.Context) {
 		p.markBlind(ctx)
 		return
 	}
-	p.memo.trouble = trouble{}
+	p.memo.trouble, p.memo.found = trouble{}, p.Now
 	for _, id := range ask {
-		name, known := found[id]
+		p.memo.places[id] = found[id]
 		if p.replacement.Provider.Azure != nil {
-			name = strings.ToLower(name) // Nodes may spell it in upper or lower case.
+			p.memo.places[id] = strings.ToLower(found[id]) // Nodes may spell it in upper or lower case.
 		}
-		p.memo.places[id] = place{scaleSet: name, known: known, asked: p.Now}
 	}
 }
 
@@ -136,11 +131,10 @@ func (p *pass) setNames() []string {
 	for _, name := range p.replacement.ScaleSets {
 		all[name] = true
 	}
-	for _, where := range p.memo.places {
-		if where.known {
-			all[where.scaleSet] = true
-		}
+	for _, name := range p.memo.places {
+		all[name] = true
 	}
+	delete(all, "") // Machines that are in no scale set.
 	status := &p.rollout.Status
 	for i := range status.Turns {
 		all[status.Turns[i].ScaleSet] = true
@@ -179,31 +173,32 @@ func (p *pass) poll(ctx context.Context, s *set, api cloud.ScaleSet, o *v1alpha1
 		o.State = cmp.Or(after.State, o.State)
 		return progress, err
 	})
-	kind := cloud.KindOf(err)
-	if o.Kind == v1alpha1.CloudOperationAdd && (err != nil || progress.Done) {
-		s.recordAnswer(err)
+	if progress.Done && o.Kind == v1alpha1.CloudOperationAdd {
+		s.recordAnswer(nil)
+		s.adding = trouble{}
 	}
-	switch kind {
+	switch cloud.KindOf(err) {
 	case "":
 		if !progress.Done {
 			s.Added[o.Token] = progress.Added
 			break
 		}
 		s.Ended[o.Token] = machine.Ended{OK: true, Added: progress.Added}
-		if o.Kind == v1alpha1.CloudOperationAdd {
-			s.adding = trouble{}
-		}
 		s.changing = trouble{}
 	case cloud.KindQuota, cloud.KindFull, cloud.KindInvalid, cloud.KindDenied, cloud.KindFailed:
-		noRoom := kind == cloud.KindQuota || kind == cloud.KindFull
+		noRoom := s.recordFailure(o.Kind, err, p.Now) == &s.adding
 		s.Ended[o.Token] = machine.Ended{NoRoom: noRoom, Added: progress.Added, Message: err.Error()}
-		if noRoom {
-			s.adding.record(err, p.Now)
-		} else {
-			s.changing.record(err, p.Now)
-		}
 		log.FromContext(ctx).Info("an operation has failed", "scaleSet", s.Name, "kind", o.Kind, "token", o.Token, "error", err.Error())
-	case cloud.KindNotFound, cloud.KindConflict, cloud.KindThrottled, cloud.KindUnavailable: // It is polled again.
+	case cloud.KindNotFound:
+		if o.Kind == v1alpha1.CloudOperationAdd {
+			s.recordAnswer(err)
+		}
+	case cloud.KindConflict, cloud.KindThrottled, cloud.KindUnavailable: // It is polled again.
+	}
+	if _, ended := s.Ended[o.Token]; ended {
+		delete(s.polls, o.Token)
+		delete(s.Added, o.Token)
+		return
 	}
 	wait := cmp.Or(cloud.RetryAfter(err), min(max(firstPoll, p.Now.Sub(o.Since.Time)/2), pollEvery))
 	s.polls[o.Token] = p.Now.Add(wait)
@@ -224,7 +219,7 @@ func (p *pass) lookAt(ctx context.Context, s *set, api cloud.ScaleSet) {
 		ours = append(ours, t.Replacement, t.Machine)
 		busy = busy || t.Phase != v1alpha1.MachineSoaking
 	}
-	s.forgetEnded(operations)
+	clear(s.Ended)
 	for i := range operations {
 		if o := &operations[i]; o.Sent && !s.Absent && !s.looking.isResting(p.Now) {
 			p.poll(ctx, s, api, o)

@@ -11,10 +11,9 @@ import (
 // memo is what this process remembers of a NodeRollout. A NodeRollout has only one reconcile at a time.
 type memo struct {
 	uid types.UID
-	// provider identifies the cloud that the rest was read from.
-	provider string
-	// places are where machines are, by provider id, and when the cloud was last asked about unknown machines.
-	places map[string]place
+	// places are the scale sets of machines, by provider id, or "" for a machine of none. found is when the cloud was last asked for them.
+	places map[string]string
+	found  time.Time
 	sets   map[string]*set
 	// trouble delays the next attempt to find scale sets.
 	trouble trouble
@@ -24,12 +23,6 @@ type memo struct {
 	impossible string
 }
 
-type place struct {
-	scaleSet string
-	known    bool
-	asked    time.Time
-}
-
 // memo returns a NodeRollout's memo.
 func (t *tools) memo(key types.NamespacedName, uid types.UID) *memo {
 	if known, ok := t.memos.Load(key); ok {
@@ -37,13 +30,7 @@ func (t *tools) memo(key types.NamespacedName, uid types.UID) *memo {
 			return m
 		}
 	}
-	m := &memo{uid: uid, left: map[string]bool{}}
-	m.reset("")
+	m := &memo{uid: uid, places: map[string]string{}, sets: map[string]*set{}, left: map[string]bool{}}
 	t.memos.Store(key, m)
 	return m
-}
-
-// reset forgets what was read from another cloud.
-func (m *memo) reset(provider string) {
-	m.provider, m.places, m.sets, m.trouble = provider, map[string]place{}, map[string]*set{}, trouble{}
 }

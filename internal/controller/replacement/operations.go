@@ -22,11 +22,11 @@ import (
 
 // order prepares operations for the clouds, so that they are recorded before they are sent.
 func (p *pass) order(ctx context.Context) {
-	p.orders = append(p.orders, p.view.Batches(p.turns)...)
-	for i := range p.orders {
-		if p.api != nil {
-			p.prepare(ctx, &p.orders[i])
-		}
+	if p.api == nil {
+		return
+	}
+	for _, b := range append(p.orders, p.view.Batches(p.turns)...) {
+		p.prepare(ctx, &b)
 	}
 }
 
@@ -109,20 +109,11 @@ func (p *pass) setVersion(ctx context.Context, s *machine.Set) error {
 
 // recordRefusal records that an operation has had no effect.
 func (p *pass) recordRefusal(ctx context.Context, s *set, view *machine.Set, kind v1alpha1.CloudOperationKind, token string, turns []*machine.Turn, err error) {
-	why := cloud.KindOf(err)
-	noRoom := kind == v1alpha1.CloudOperationAdd && (why == cloud.KindQuota || why == cloud.KindFull)
-	log.FromContext(ctx).Info("the cloud refuses", "scaleSet", s.Name, "kind", kind, "reason", reasonOf(why), "message", err.Error())
-	t := &s.changing
-	if noRoom {
-		t = &s.adding
-	}
-	t.record(err, p.Now)
+	log.FromContext(ctx).Info("an operation is not ordered, or withdrawn", "scaleSet", s.Name, "kind", kind, "error", err.Error())
+	t := s.recordFailure(kind, err, p.Now)
 	p.at(t.until)
 	s.stale = true
-	if kind == v1alpha1.CloudOperationAdd {
-		s.recordAnswer(err)
-	}
-	p.view.Refused(view, token, turns, noRoom, err.Error())
+	p.view.Refused(view, token, turns, t == &s.adding, err.Error())
 }
 
 // suspend suspends zone balancing in scale sets with turns, and resumes it afterwards. Turns do not wait for it. A rollout that only detects suspends nothing,
@@ -136,7 +127,10 @@ func (p *pass) suspend(ctx context.Context) {
 		wanted := slices.ContainsFunc(p.turns, func(t *machine.Turn) bool { return t.ScaleSet == name && !t.Over })
 		detects := wanted && p.rules.DetectOnly && !p.rules.Ending && s.suspended == nil
 		switch {
-		case !can, !s.Known, s.Absent, detects, s.suspended != nil && *s.suspended == wanted:
+		case !can:
+			s.suspended = new(bool)
+			continue
+		case !s.Known, s.Absent, detects, s.suspended != nil && *s.suspended == wanted:
 			s.suspending = trouble{}
 			continue
 		case s.suspending.isResting(p.Now):

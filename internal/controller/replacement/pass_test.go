@@ -119,7 +119,6 @@ func TestCloudThatCantBeAsked(t *testing.T) {
 	p.options.Clouds = func(context.Context, *v1alpha1.CloudProvider) (cloud.Cloud, error) {
 		return nil, cloud.Errorf(cloud.KindDenied, "no credentials")
 	}
-	p.memo.provider = "another's" // It is forgotten what another one has said.
 	p.look(t.Context())
 	p.gather(t.Context())
 	p.judge()
@@ -389,7 +388,7 @@ func TestSendOne(t *testing.T) {
 	}
 }
 
-// What can't be sent at once is withdrawn if it was ordered in this pass, and is sent later else: first what does not wait for an addition that may have been sent.
+// What can't be sent at once is withdrawn if it was ordered in this pass, and is sent later else. An addition that the cloud refuses delays no other operation.
 func TestSend(t *testing.T) {
 	add := v1alpha1.CloudOperation{Token: "added", Kind: v1alpha1.CloudOperationAdd, State: `{"set":"set","add":1}`}
 	image := v1alpha1.CloudOperation{Token: "image", Kind: v1alpha1.CloudOperationSetImage, State: `{"set":"set","image":"b"}`}
@@ -405,11 +404,11 @@ func TestSend(t *testing.T) {
 		view := &machine.Set{Set: cloud.Set{Name: "set"}, Known: true, Operations: []v1alpha1.CloudOperation{add, image}}
 		p.view.Sets["set"] = view
 		p.send(t.Context())
-		if len(sky.calls) != 1 || sky.times["image"] != 0 || !p.memo.sets["set"].changing.isResting(p.Now) {
+		if len(sky.calls) != 2 || !p.memo.sets["set"].changing.isResting(p.Now) {
 			t.Errorf("ordered now %v: called %v, %v", first, sky.calls, sky.times)
 		}
 		p.prepared["image"] = first
-		if p.send(t.Context()); len(sky.calls) != 1 || (view.Operation("image") == nil) != first || view.Operation("added") == nil {
+		if p.send(t.Context()); len(sky.calls) != 2 || (view.Operation("image") == nil) != first || view.Operation("added") == nil {
 			t.Errorf("ordered now %v, later: called %v, %+v", first, sky.calls, view.Operations)
 		}
 	}
@@ -850,16 +849,15 @@ func TestLeave(t *testing.T) {
 		}, true},
 		"suspended":           {func(p *pass) { p.memo.sets["set"].suspended = ptr.To(true) }, true},
 		"suspended, and gone": {change: func(p *pass) { p.memo.sets["set"].suspended, p.memo.sets["set"].Absent = ptr.To(true), true }},
-		"let go on":           {change: func(p *pass) { p.api, p.memo.sets["set"].suspended = suspending{}, ptr.To(false) }},
-		"perhaps suspended":   {func(p *pass) { p.api = suspending{} }, true},
-		"no cloud":            {func(p *pass) { p.api = nil }, true},
+		"perhaps suspended":   {func(p *pass) { p.memo.sets["set"].suspended = nil }, true},
 		"no cloud that does it": {change: func(p *pass) {
-			p.api, p.replacement.Provider = nil, v1alpha1.CloudProvider{GCP: &v1alpha1.GCPProvider{}}
+			p.memo.sets["set"].suspended, p.replacement.Provider = nil, v1alpha1.CloudProvider{GCP: &v1alpha1.GCPProvider{}}
 		}},
 	} {
 		p := passOf(t, v1alpha1.NodeRolloutStatus{}, nodeNamed("old"))
 		p.rollout.DeletionTimestamp = &metav1.Time{Time: noon}
-		p.memo.sets["set"], p.api = newSet("set"), newSky(clouds.New(t.Context(), clouds.Options{}))
+		p.memo.sets["set"] = newSet("set")
+		p.memo.sets["set"].suspended = ptr.To(false)
 		if err := p.finalizer(t.Context(), controllerutil.AddFinalizer); err != nil {
 			t.Fatal(err)
 		}
@@ -1090,5 +1088,7 @@ func TestOverdueIsTold(t *testing.T) {
 		if len(p.Pending) != 1 || p.Pending[0].Reason != "Failed" || p.turns[0].Unit.State != v1alpha1.UnitFailed || p.turns[0].Phase != v1alpha1.MachineAdding {
 			t.Errorf("%+v, %+v", p.Pending, p.turns[0])
 		}
+		p.fillStatus()
+		p.before = p.rollout.Status
 	}
 }

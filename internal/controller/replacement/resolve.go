@@ -76,7 +76,7 @@ func (w *world) parse() (err error) {
 	r := &w.replacement
 	w.rules = machine.Rules{
 		OnFull: r.OnFull, Timeout: defaultTimeout, MatchOSImage: r.ImageMatch == v1alpha1.ImageMatchOSImage, ControlPlane: r.ControlPlane != nil,
-		Drains: spec.Drain == nil || !spec.Drain.Disabled, DetectOnly: r.DetectOnly, Ending: w.rollout.DeletionTimestamp != nil, ScaleSets: r.ScaleSets,
+		Drains: spec.Drain == nil || !spec.Drain.Disabled, DetectOnly: r.DetectOnly, Ending: w.rollout.DeletionTimestamp != nil, ScaleSets: r.ScaleSets, Strategy: spec.Strategy,
 	}
 	if w.rules.Surge, err = rollout.ParseAmount(ptr.Deref(r.Surge, intstr.FromInt32(1))); err != nil {
 		return fmt.Errorf("spec.replacement.surge: %w", err)
@@ -84,9 +84,6 @@ func (w *world) parse() (err error) {
 	w.rules.KeepFailed, w.checkPeriod = duration(r.KeepFailedFor, 0), duration(r.CheckPeriod, defaultCheckPeriod)
 	if ready := r.ReplacementReady; ready != nil {
 		w.rules.StartupTaints, w.rules.Timeout = ready.StartupTaints, duration(ready.Timeout, defaultTimeout)
-	}
-	if s := spec.Strategy; s != nil {
-		w.rules.Retries, w.rules.Waves, w.rules.TurnTimeout = s.Retries, len(s.Waves) > 0, duration(s.TurnTimeout, 0)
 	}
 	e := r.ExcludeFromLoadBalancers
 	if w.exclude = e == nil || !e.Disabled; e != nil && w.exclude {

@@ -3,7 +3,7 @@
 package replacement
 
 import (
-	"maps"
+	"cmp"
 	"slices"
 	"time"
 
@@ -47,26 +47,19 @@ func (t *trouble) record(err error, now time.Time) {
 
 func (t *trouble) isResting(now time.Time) bool { return now.Before(t.until) }
 
-// reasonOf is the reason for a kind of error.
+// reasons are the reasons for kinds of errors; that of any other kind is CloudError.
+var reasons = map[cloud.Kind]v1alpha1.Reason{
+	cloud.KindNotFound:  v1alpha1.ReasonScaleSetNotFound,
+	cloud.KindConflict:  v1alpha1.ReasonScaleSetBusy,
+	cloud.KindThrottled: v1alpha1.ReasonCloudThrottled,
+	cloud.KindQuota:     v1alpha1.ReasonCloudQuota,
+	cloud.KindFull:      v1alpha1.ReasonScaleSetFull,
+	cloud.KindDenied:    v1alpha1.ReasonCloudDenied,
+	cloud.KindInvalid:   v1alpha1.ReasonScaleSetUnfit,
+}
+
 func reasonOf(kind cloud.Kind) v1alpha1.Reason {
-	switch kind {
-	case cloud.KindNotFound:
-		return v1alpha1.ReasonScaleSetNotFound
-	case cloud.KindConflict:
-		return v1alpha1.ReasonScaleSetBusy
-	case cloud.KindThrottled:
-		return v1alpha1.ReasonCloudThrottled
-	case cloud.KindQuota:
-		return v1alpha1.ReasonCloudQuota
-	case cloud.KindFull:
-		return v1alpha1.ReasonScaleSetFull
-	case cloud.KindDenied:
-		return v1alpha1.ReasonCloudDenied
-	case cloud.KindInvalid:
-		return v1alpha1.ReasonScaleSetUnfit
-	case cloud.KindFailed, cloud.KindUnavailable:
-	}
-	return v1alpha1.ReasonCloudError
+	return cmp.Or(reasons[kind], v1alpha1.ReasonCloudError)
 }
 
 // set is a scale set as it was read last.
@@ -88,16 +81,6 @@ type set struct {
 
 func newSet(name string) *set {
 	return &set{Set: machine.Set{Set: cloud.Set{Name: name}, Ended: map[string]machine.Ended{}, Added: map[string][]string{}}, polls: map[string]time.Time{}}
-}
-
-// forgetEnded forgets operations that are not under way any more.
-func (s *set) forgetEnded(operations []v1alpha1.CloudOperation) {
-	isOver := func(token string) bool {
-		return !slices.ContainsFunc(operations, func(o v1alpha1.CloudOperation) bool { return o.Token == token })
-	}
-	maps.DeleteFunc(s.polls, func(token string, _ time.Time) bool { return isOver(token) })
-	maps.DeleteFunc(s.Added, func(token string, _ []string) bool { return isOver(token) })
-	clear(s.Ended)
 }
 
 // due is when the set is read next.
@@ -160,6 +143,19 @@ func (s *set) recordAnswer(err error) {
 	default:
 		s.Declined = ""
 	}
+}
+
+// recordFailure records that an operation has failed or was refused: in adding if the cloud has no room for an addition, else in changing.
+func (s *set) recordFailure(kind v1alpha1.CloudOperationKind, err error, now time.Time) *trouble {
+	t := &s.changing
+	if kind == v1alpha1.CloudOperationAdd {
+		s.recordAnswer(err)
+		if why := cloud.KindOf(err); why == cloud.KindQuota || why == cloud.KindFull {
+			t = &s.adding
+		}
+	}
+	t.record(err, now)
+	return t
 }
 
 // view is the set as Judge gets it.

@@ -38,43 +38,45 @@ func (p *pass) fillStatus() {
 			s.Turns = append(s.Turns, turn)
 		}
 	}
-	slices.SortFunc(s.Turns, func(a, b v1alpha1.MachineTurn) int {
-		return cmp.Or(a.Since.Compare(b.Since.Time), cmp.Compare(a.Turn, b.Turn))
-	})
 	known := map[string]v1alpha1.ScaleSetStatus{}
+	for name := range p.view.Sets {
+		known[name] = v1alpha1.ScaleSetStatus{}
+	}
 	for i := range s.ScaleSets {
 		known[s.ScaleSets[i].Name] = s.ScaleSets[i]
 	}
-	var sets []v1alpha1.ScaleSetStatus
-	for _, name := range slices.Sorted(maps.Keys(p.view.Sets)) {
-		view := p.view.Sets[name]
-		outdated := 0
-		for i := range view.Machines {
-			if m := &view.Machines[i]; p.view.Outdated(view, m, p.view.NodeOf(m)) {
-				outdated++
-			}
-		}
-		after := machine.Note(known[name], view, outdated)
-		if view.Known {
-			after.Complete = !p.hasFailures(view) && (after.Complete || p.isComplete(view))
-		}
-		if after.Reason != "" && after.Since == nil {
-			after.Since = turnof.Stamp(p.Now)
-		}
-		sets = append(sets, after)
-	}
-	for i := range s.ScaleSets {
-		before := s.ScaleSets[i]
-		if p.view.Sets[before.Name] != nil || p.blind == "" && len(before.Operations) == 0 && before.PreviousImage == "" && before.RolledBack == "" {
+	s.ScaleSets = nil
+	for _, name := range slices.Sorted(maps.Keys(known)) {
+		set, view := known[name], p.view.Sets[name]
+		switch {
+		case view != nil:
+			set = p.noteSet(set, view)
+		case p.blind != "": // The set may still be in the rollout.
+		case set.PreviousImage == "" && set.RolledBack == "":
 			continue
+		default:
+			set.Reason, set.Message, set.Since, set.Machines, set.Outdated = "", "", nil, 0, 0
 		}
-		if p.blind == "" { // If blind, the set may still be in the rollout.
-			before.Reason, before.Message, before.Since, before.Machines, before.Outdated = "", "", nil, 0, 0
-		}
-		sets = append(sets, before)
+		s.ScaleSets = append(s.ScaleSets, set)
 	}
-	slices.SortFunc(sets, func(a, b v1alpha1.ScaleSetStatus) int { return cmp.Compare(a.Name, b.Name) })
-	s.ScaleSets = sets
+}
+
+// noteSet is the status of a scale set after the one before.
+func (p *pass) noteSet(before v1alpha1.ScaleSetStatus, view *machine.Set) v1alpha1.ScaleSetStatus {
+	outdated := 0
+	for i := range view.Machines {
+		if m := &view.Machines[i]; p.view.Outdated(view, m, p.view.NodeOf(m)) {
+			outdated++
+		}
+	}
+	after := machine.Note(before, view, outdated)
+	if view.Known {
+		after.Complete = !p.hasFailures(view) && (after.Complete || p.isComplete(view))
+	}
+	if after.Reason != "" && after.Since == nil {
+		after.Since = turnof.Stamp(p.Now)
+	}
+	return after
 }
 
 // isComplete reports whether all nodes of a set have its image, and no turn is under way in it. Skipped, opted-out and protected nodes do not count.
@@ -102,9 +104,7 @@ func intent(s *v1alpha1.NodeRolloutStatus) (i struct {
 		i.Turns = append(i.Turns, t)
 	}
 	for _, from := range s.ScaleSets {
-		if len(from.Operations) > 0 || from.RolledBack != "" || from.PreviousImage != "" {
-			i.Sets = append(i.Sets, v1alpha1.ScaleSetStatus{Name: from.Name, Operations: from.Operations, RolledBack: from.RolledBack, PreviousImage: from.PreviousImage})
-		}
+		i.Sets = append(i.Sets, v1alpha1.ScaleSetStatus{Name: from.Name, Operations: from.Operations, RolledBack: from.RolledBack, PreviousImage: from.PreviousImage})
 	}
 	return i
 }

@@ -73,7 +73,7 @@ func (p *pass) isDrained(ctx context.Context, t *machine.Turn, n *machine.Node, 
 	if n.Claim == nil || n.Claim.Cordoned == nil || !turnof.IsReportedDrained(n.Node) {
 		return false
 	}
-	o, err := d.Pass(ctx, n.Node, p.drainSince(n, ofReplacement))
+	o, err := d.Pass(ctx, n.Node, n.Claim.Cordoned.Add(p.rules.Wait))
 	return err == nil && o.Done
 }
 
@@ -103,7 +103,7 @@ func unhealthy(f *rollout.Fleet, name string, now time.Time) (why string, next t
 func (p *pass) nodeOf(n *corev1.Node) *machine.Node {
 	known := p.Seen.Nodes[n.Name]
 	_, excluded := n.Labels[corev1.LabelNodeExcludeBalancers]
-	value, isSet := n.Annotations[v1alpha1.AnnotationScaleDownDisabled]
+	_, isSet := n.Annotations[v1alpha1.AnnotationScaleDownDisabled]
 	by, ours := n.Annotations[v1alpha1.AnnotationScaleDownBy]
 	return &machine.Node{
 		Node: n, Claim: node.Held(known.Claims, p.UID), Unreadable: known.ClaimError != "",
@@ -111,7 +111,7 @@ func (p *pass) nodeOf(n *corev1.Node) *machine.Node {
 		Selected: p.selector.Matches(labels.Set(n.Labels)), OptedOut: n.Labels[p.optOut] == v1alpha1.LabelNodeRolloutDisabled,
 		Marked: n.Spec.Unschedulable && n.Annotations[v1alpha1.AnnotationCordonedBy] == p.holder ||
 			excluded && n.Annotations[v1alpha1.AnnotationExcludedBy] == p.holder,
-		Shielded: ours && by == p.holder, Shieldable: !isSet && !ours || ours && by == p.holder && value != "true",
+		Shielded: ours && by == p.holder, Shieldable: !isSet && !ours,
 	}
 }
 
@@ -130,15 +130,11 @@ func (p *pass) whyUnstable(t *machine.Turn, name string) (why string, next time.
 
 // judge says what every turn needs next, and the state of every other node.
 func (p *pass) judge() {
-	before := map[string]v1alpha1.MachineTurn{}
-	for _, t := range p.turns {
-		before[t.Turn] = t.MachineTurn
-	}
 	p.turns = p.view.Judge(p.turns)
 	for _, t := range p.turns {
 		p.at(t.Wake)
-		if then, known := before[t.Turn]; known {
-			p.recordProgress(t, &then)
+		if i := slices.IndexFunc(p.before.Turns, func(b v1alpha1.MachineTurn) bool { return b.Turn == t.Turn }); i >= 0 {
+			p.recordProgress(t, &p.before.Turns[i])
 		}
 	}
 	p.nodes, p.alone = p.nodes[:0], 0

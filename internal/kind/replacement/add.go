@@ -50,7 +50,7 @@ func (w *World) exceedsSurge(t *Turn, s *Set) bool {
 }
 
 // failIfNotAdded fails a turn after Timeout if the cloud declines to add its machine, or is still adding it. If room, quota or rights are missing, the turn
-// waits. A turn that needs a replacement, or whose order was recorded, is marked failed and keeps waiting.
+// waits.
 func (w *World) failIfNotAdded(t *Turn, s *Set) {
 	why, since := s.Declined, t.PhaseSince
 	if o := s.Operation(t.Operation); o != nil && o.Sent {
@@ -59,12 +59,8 @@ func (w *World) failIfNotAdded(t *Turn, s *Set) {
 	if why == "" || t.waitUntil(since.Add(w.Timeout), w.Now) {
 		return
 	}
-	why = fmt.Sprintf("scale set %s has no machine in place of %s within replacementReady.timeout, %s: %s", s.Name, cmp.Or(t.Node, t.Machine, "one that is gone"), w.Timeout, why)
-	if t.Operation == "" && !w.needsReplacement(t) {
-		w.fail(t, v1alpha1.ReasonReplacementFailed, why)
-	} else {
-		w.failInPlace(t, why)
-	}
+	place := cmp.Or(t.Node, t.Machine, "one that is gone")
+	w.failReplacement(t, fmt.Sprintf("scale set %s has no machine in place of %s within replacementReady.timeout, %s: %s", s.Name, place, w.Timeout, why))
 }
 
 // additionsBlocked says why the cloud adds no machines in place of deleted ones, or "". Meanwhile no further machine may be deleted first.

@@ -55,16 +55,14 @@ func (s *Set) additions(turns []*Turn) []Batch {
 	if s.NoRoom != "" || s.Busy != "" || s.Unfit != "" {
 		return nil
 	}
-	busy, zones, waited := map[string]bool{}, map[string]*Batch{}, map[string]bool{}
+	busy, waited := map[string]bool{}, map[string]bool{}
 	for _, t := range turns {
 		if o := s.Operation(t.Operation); t.ScaleSet == s.Name && o != nil && o.Kind == v1alpha1.CloudOperationAdd {
 			busy[s.zone(t)], waited[o.Token] = true, true
 		}
 	}
-	for i := range s.Operations {
-		if o := &s.Operations[i]; o.Kind == v1alpha1.CloudOperationAdd && !waited[o.Token] {
-			return nil // No turn waits for this addition, and its machines are not known.
-		}
+	if slices.ContainsFunc(s.Operations, func(o v1alpha1.CloudOperation) bool { return o.Kind == v1alpha1.CloudOperationAdd && !waited[o.Token] }) {
+		return nil // No turn waits for this addition, and its machines are not known.
 	}
 	room := maxBatch
 	if s.Careful {
@@ -73,31 +71,26 @@ func (s *Set) additions(turns []*Turn) []Batch {
 	if s.Max > 0 {
 		room = min(room, max(1, s.Max-s.Capacity)) // The cloud refuses what is too much; it may know better.
 	}
+	ordering := slices.DeleteFunc(slices.Clone(turns), func(t *Turn) bool { return !s.mayOrder(t) || t.Step != StepAdd || busy[s.zone(t)] })
 	// Turns that must have a replacement come first: they may have no machine.
-	rank := func(t *Turn) int {
-		if t.mustRestore() || t.Bound {
+	slices.SortStableFunc(ordering, func(a, b *Turn) int {
+		switch first := a.mustRestore() || a.Bound; {
+		case first == (b.mustRestore() || b.Bound):
 			return 0
+		case first:
+			return -1
 		}
 		return 1
-	}
-	for _, t := range slices.SortedStableFunc(slices.Values(turns), func(a, b *Turn) int { return rank(a) - rank(b) }) {
-		z := s.zone(t)
-		if !s.mayOrder(t) || t.Step != StepAdd || busy[z] {
-			continue
-		}
-		if room--; room < 0 {
-			break
-		}
-		if zones[z] == nil {
-			zones[z] = &Batch{Set: s, Kind: v1alpha1.CloudOperationAdd, Zone: z}
-		}
-		if b := zones[z]; len(b.Turns) < maxBatch {
-			b.Turns = append(b.Turns, t)
-		}
-	}
+	})
 	var all []Batch
-	for _, b := range zones {
-		all = append(all, *b)
+	for _, t := range ordering[:min(room, len(ordering))] {
+		zone := s.zone(t)
+		i := slices.IndexFunc(all, func(b Batch) bool { return b.Zone == zone })
+		if i < 0 {
+			i = len(all)
+			all = append(all, Batch{Set: s, Kind: v1alpha1.CloudOperationAdd, Zone: zone})
+		}
+		all[i].Turns = append(all[i].Turns, t)
 	}
 	return all
 }

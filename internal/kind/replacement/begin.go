@@ -9,6 +9,7 @@ import (
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cloud"
+	"moult.dev/moult/internal/kind/nodeturn"
 	"moult.dev/moult/internal/rollout"
 )
 
@@ -56,9 +57,7 @@ func (w *World) JudgeNode(n *Node, room map[string]Room) NodeState {
 func (w *World) waitsFailed(u *rollout.Unit, own *v1alpha1.Claim) bool {
 	f := own.Failed
 	u.State, u.Reason, u.Message, u.Since, u.Skipped, u.Claimed = v1alpha1.UnitFailed, f.Reason, f.Message, f.Time.Time, f.Skipped, !own.Skipped()
-	if !f.Skipped {
-		u.RetryAt = rollout.RetryAt(w.Retries, own.Failures, f.Time.Time)
-	}
+	u.RetryAt = nodeturn.RetryAt(w.Strategy, own)
 	if u.RetryAt.IsZero() || w.Now.Before(u.RetryAt) {
 		return true
 	}
@@ -75,7 +74,7 @@ func (w *World) blockedBy(s *Set, m *cloud.Machine, n *Node, room Room) (v1alpha
 		return v1alpha1.ReasonScaleSetUnfit, "scale set " + s.Name + ": " + s.Unfit
 	case s.Reason != "":
 		return s.Reason, s.Message
-	case w.Waves && w.Blind != "":
+	case w.Blind != "" && w.Strategy != nil && len(w.Strategy.Waves) > 0:
 		return w.Blind, "whether the waves begin anew is not known before all scale sets are: " + w.BlindMessage
 	case s.Busy != "" && len(s.Operations) == 0:
 		return v1alpha1.ReasonScaleSetBusy, "scale set " + s.Name + ": " + s.Busy

@@ -40,9 +40,11 @@ func TestJudgeNode(t *testing.T) {
 		"unfit":        {"n-old", func(s *scene) { s.set.Unfit = "it rolls by itself" }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonScaleSetUnfit, StepNone, true}},
 		"denied":       {"n-old", func(s *scene) { s.set.Reason = v1alpha1.ReasonCloudDenied }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonCloudDenied, StepNone, true}},
 		"blind":        {"n-old", func(s *scene) { s.Blind = v1alpha1.ReasonCloudDenied }, want{v1alpha1.UnitOutdated, "", StepNone, true}},
-		"blind, waves": {"n-old", func(s *scene) { s.Blind, s.Waves = v1alpha1.ReasonCloudDenied, true }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonCloudDenied, StepNone, true}},
-		"busy":         {"n-old", func(s *scene) { s.set.Busy = "updating" }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonScaleSetBusy, StepNone, true}},
-		"busy by us":   {"n-old", func(s *scene) { s.set.Busy = "updating"; s.set.Operations = make([]v1alpha1.CloudOperation, 1) }, want{v1alpha1.UnitOutdated, "", StepNone, true}},
+		"blind, waves": {"n-old", func(s *scene) {
+			s.Blind, s.Strategy = v1alpha1.ReasonCloudDenied, &v1alpha1.Strategy{Waves: make([]v1alpha1.Wave, 1)}
+		}, want{v1alpha1.UnitOutdated, v1alpha1.ReasonCloudDenied, StepNone, true}},
+		"busy":       {"n-old", func(s *scene) { s.set.Busy = "updating" }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonScaleSetBusy, StepNone, true}},
+		"busy by us": {"n-old", func(s *scene) { s.set.Busy = "updating"; s.set.Operations = make([]v1alpha1.CloudOperation, 1) }, want{v1alpha1.UnitOutdated, "", StepNone, true}},
 		"just added": {"n-old", func(s *scene) {
 			s.machine("old").Created = now
 			s.set.Operations = []v1alpha1.CloudOperation{{Kind: v1alpha1.CloudOperationAdd, Since: metav1.Time{Time: now.Add(-time.Minute)}}}
@@ -65,7 +67,7 @@ func TestJudgeNode(t *testing.T) {
 			s.claim(func(c *v1alpha1.Claim) { c.Failed, c.Attempt = failure, "1" })
 		}, want{v1alpha1.UnitOutdated, "", StepNone, true}},
 		"tried again": {"n-old", func(s *scene) {
-			s.Retries = &v1alpha1.Retries{Limit: 3, Backoff: &metav1.Duration{Duration: time.Second}}
+			s.Strategy = &v1alpha1.Strategy{Retries: &v1alpha1.Retries{Limit: 3, Backoff: &metav1.Duration{Duration: time.Second}}}
 			s.claim(func(c *v1alpha1.Claim) { c.Failed, c.Failures = failure, 1 })
 		}, want{v1alpha1.UnitOutdated, "", StepNone, true}},
 		"failed, and image back": {"n-old", func(s *scene) {

@@ -69,13 +69,14 @@ func (w *World) readyToDelete(t *Turn) bool {
 // turnExpired fails a turn that takes longer than turnTimeout.
 func (w *World) turnExpired(t *Turn) bool {
 	n := w.oldNode(t)
-	if w.TurnTimeout == 0 || n == nil || n.Claim == nil {
+	if w.Strategy == nil || w.Strategy.TurnTimeout == nil || n == nil || n.Claim == nil {
 		return false
 	}
-	if t.waitUntil(n.Claim.Since.Add(w.TurnTimeout), w.Now) {
+	timeout := w.Strategy.TurnTimeout.Duration
+	if t.waitUntil(n.Claim.Since.Add(timeout), w.Now) {
 		return false
 	}
-	message := fmt.Sprintf("the turn of Node %s took longer than turnTimeout, %s", t.Node, w.TurnTimeout)
+	message := fmt.Sprintf("the turn of Node %s took longer than turnTimeout, %s", t.Node, timeout)
 	if t.Message != "" {
 		message += "; " + t.Message
 	}
@@ -146,7 +147,7 @@ func (w *World) awaitDeletion(t *Turn, s *Set, n *Node, id string, ofReplacement
 	t.Message = cmp.Or(s.Message, t.Message)
 	if t.Step = w.stepToEmpty(t, n, ofReplacement); t.Step != StepNone {
 		t.OnReplacement, w.Held[t.Operation] = ofReplacement, true
-		t.Message = "Node " + cmp.Or(t.Node, t.ReplacementNode) + " is emptied again before its machine is deleted"
+		t.Message = "machine " + id + " is deleted once its node is emptied again"
 	}
 }
 

@@ -65,7 +65,7 @@ func (w *World) discardReplacement(t *Turn, s *Set) {
 	case t.Operation != "":
 		w.awaitDeletion(t, s, n, t.Replacement, true)
 	case m == nil:
-		w.replacementGone(t, s)
+		w.replacementLost(t)
 	case !w.ControlPlane && w.keepsFailed(t):
 	case m.State == cloud.Deleting:
 		t.Message = "machine " + m.ID + " is being deleted"
@@ -95,26 +95,6 @@ func (w *World) keepsFailed(t *Turn) bool {
 	return true
 }
 
-// replacementGone handles a turn whose replacement is gone before its deletion. If the cloud makes another in its place, the turn keeps or deletes that one.
-func (w *World) replacementGone(t *Turn, s *Set) {
-	needed := w.needsReplacement(t)
-	switch {
-	case !s.isGone(t.Replacement):
-		t.Message = "machine " + t.Replacement + " is not listed by the cloud"
-	case w.replacementRemains(t, s):
-	case !needed && (s.isAdding() || s.lacksMachines()):
-		t.Message = "machine " + t.Replacement + " is gone, and the one that the cloud makes in its place will be deleted"
-	case needed:
-		w.awaitReplacement(t)
-	default:
-		t.forgetReplacement()
-		t.moved = true
-		if m := w.successor(t, s); m != nil {
-			t.Replacement = m.ID
-		}
-	}
-}
-
 // replacementRemains reports whether a lost replacement may still have a member in etcd, or a Node: these are removed first. If its Node was never seen, its
 // member is not known.
 func (w *World) replacementRemains(t *Turn, s *Set) bool {
@@ -127,7 +107,14 @@ func (w *World) replacementRemains(t *Turn, s *Set) bool {
 	if n == nil {
 		n = w.nodeWith(t.ReplacementProviderID)
 	}
-	if n == nil || !s.Known || !w.NodeGoes(t, n) {
+	if n == nil || !s.Known {
+		return false
+	}
+	// A new machine may have the same name.
+	if _, m := w.MachineOf(n); m != nil && m.State != cloud.Deleting {
+		return false
+	}
+	if isOwn := t.ReplacementProviderID != "" && strings.EqualFold(n.Spec.ProviderID, t.ReplacementProviderID); !isOwn && (n.Claim == nil || n.Claim.Turn != t.Turn) {
 		return false
 	}
 	t.Step, t.OnReplacement, t.ReplacementNode = StepDeleteNode, true, n.Name
@@ -156,12 +143,4 @@ func (w *World) Remains(t *Turn) (name string, seen bool) {
 		return "", false
 	}
 	return name, seen
-}
-
-// NodeGoes reports whether a Node belongs to a replacement that is gone, and not to a new machine of the same name.
-func (w *World) NodeGoes(t *Turn, n *Node) bool {
-	if _, m := w.MachineOf(n); m != nil && m.State != cloud.Deleting {
-		return false
-	}
-	return n.Claim != nil && n.Claim.Turn == t.Turn || t.ReplacementProviderID != "" && strings.EqualFold(n.Spec.ProviderID, t.ReplacementProviderID)
 }

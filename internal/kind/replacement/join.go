@@ -9,7 +9,6 @@ import (
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cloud"
-	"moult.dev/moult/internal/rollout"
 )
 
 func (w *World) joining(t *Turn) {
@@ -41,17 +40,17 @@ func (w *World) checkReplacement(t *Turn, s *Set, m *cloud.Machine) {
 	mayReject, hasChanged := w.mayRejectReplacement(t), t.Attempt != w.Attempt(s, w.oldNode(t))
 	switch {
 	case m.State == cloud.Failed:
-		w.failJoining(t, "machine "+m.ID+" was made, and has failed: "+cmp.Or(m.Message, "the cloud does not say why"))
+		w.failReplacement(t, "machine "+m.ID+" was made, and has failed: "+cmp.Or(m.Message, "the cloud does not say why"))
 		return
 	case mayReject && hasChanged && (w.Outdated(s, m, n) || n == nil && !m.UpToDate):
 		w.discard(t, "what machines are made of has changed")
 		return
 	case mayReject && w.Outdated(s, m, n) && w.MatchOSImage:
-		w.failJoining(t, fmt.Sprintf("machine %s was made of image %s, and its node says that its OS image is %q: it would be replaced for ever",
+		w.failReplacement(t, fmt.Sprintf("machine %s was made of image %s, and its node says that its OS image is %q: it would be replaced for ever",
 			m.ID, s.ImageName, n.Status.NodeInfo.OSImage))
 		return
 	case mayReject && w.Outdated(s, m, n):
-		w.failJoining(t, "machine "+m.ID+" was made, and is outdated at once: the cloud says that it is not made of what scale set "+s.Name+" makes new ones of")
+		w.failReplacement(t, "machine "+m.ID+" was made, and is outdated at once: the cloud says that it is not made of what scale set "+s.Name+" makes new ones of")
 		return
 	}
 	if n != nil && n.Shieldable && !n.Shielded {
@@ -88,7 +87,7 @@ func (w *World) isRetryDue(t *Turn) bool {
 	if w.Ending && !w.Bound(t) {
 		return false
 	}
-	at := rollout.RetryAt(w.Retries, t.Failures+1, t.Failed.Time.Time)
+	at := w.nextAttempt(t)
 	if at.IsZero() && w.Ending {
 		at = t.Failed.Time.Add(w.Timeout) // The turn can't be cancelled, and blocks the rollout's deletion.
 	}
@@ -96,10 +95,9 @@ func (w *World) isRetryDue(t *Turn) bool {
 	return t.Attempt != w.Attempt(w.SetOf(t), w.oldNode(t)) || !at.IsZero() && !w.Now.Before(at)
 }
 
-// failJoining fails a turn whose replacement can't be used. A turn that needs a replacement keeps it until the retry: the set has no spare machine. A turn
-// without a replacement keeps its phase too.
-func (w *World) failJoining(t *Turn, why string) {
-	if w.needsReplacement(t) || t.Replacement == "" {
+// failReplacement fails a turn that has no ready replacement. A turn that needs one, or whose addition is under way, is marked failed and keeps waiting.
+func (w *World) failReplacement(t *Turn, why string) {
+	if w.needsReplacement(t) || t.Operation != "" {
 		w.failInPlace(t, why)
 	} else {
 		w.fail(t, v1alpha1.ReasonReplacementFailed, why)
@@ -111,6 +109,6 @@ func (w *World) waitForReplacement(t *Turn, since time.Time, why string) {
 	t.Message = why
 	if !t.waitUntil(since.Add(w.Timeout), w.Now) {
 		place := cmp.Or(t.Node, t.Machine, "one that is gone")
-		w.failJoining(t, fmt.Sprintf("the machine in place of %s was not ready within replacementReady.timeout, %s: %s", place, w.Timeout, why))
+		w.failReplacement(t, fmt.Sprintf("the machine in place of %s was not ready within replacementReady.timeout, %s: %s", place, w.Timeout, why))
 	}
 }

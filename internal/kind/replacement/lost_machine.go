@@ -90,18 +90,27 @@ func (w *World) machineLost(t *Turn) {
 	}
 }
 
-// replacementLost handles a turn whose replacement is not listed. Once it is certainly gone the turn fails, or waits for another one if it must have one.
+// replacementLost handles a turn whose replacement is not listed. Once it is certainly gone the turn fails, or waits for another one if it must have one. A turn
+// that discards its replacement discards the one that the cloud makes in its place.
 func (w *World) replacementLost(t *Turn) {
-	s := w.SetOf(t)
+	s, needed := w.SetOf(t), w.needsReplacement(t)
 	switch {
 	case t.Replacement != "" && !s.isGone(t.Replacement):
 		t.Message = "machine " + t.Replacement + ", the replacement, is not listed by the cloud"
-	case !w.needsReplacement(t):
+	case !needed && t.Phase != v1alpha1.MachineDiscarding:
 		w.fail(t, v1alpha1.ReasonReplacementFailed, "the replacement of "+cmp.Or(t.Node, t.Machine)+" in scale set "+s.Name+", machine "+t.Replacement+", is gone")
 	case w.replacementRemains(t, s):
-	default:
+	case needed:
 		t.Bound = w.Bound(t) // The node may have left the control plane in part, or may have to wait for another member.
 		w.awaitReplacement(t)
+	case s.isAdding() || s.lacksMachines():
+		t.Message = "machine " + t.Replacement + " is gone, and the one that the cloud makes in its place will be deleted"
+	default:
+		t.forgetReplacement()
+		t.moved = true
+		if m := w.successor(t, s); m != nil {
+			t.Replacement = m.ID
+		}
 	}
 }
 

@@ -3,8 +3,6 @@
 package replacement
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"maps"
 	"slices"
 	"strconv"
@@ -18,8 +16,8 @@ import (
 // With MatchOSImage only images count. The previous revision stays while no set differs from its status. The first revision waits until all sets are known.
 func (w *World) NextRevision(before string, in []v1alpha1.ScaleSetStatus) string {
 	all, changed := w.Blind == "", false
-	images, names := map[string]bool{}, 0
-	sum := sha256.New()
+	images := map[string]bool{}
+	var models []string
 	for _, name := range slices.Sorted(maps.Keys(w.Sets)) {
 		s, then := w.Sets[name], v1alpha1.ScaleSetStatus{}
 		if s.Absent {
@@ -28,20 +26,18 @@ func (w *World) NextRevision(before string, in []v1alpha1.ScaleSetStatus) string
 		if i := slices.IndexFunc(in, func(t v1alpha1.ScaleSetStatus) bool { return t.Name == name }); i >= 0 {
 			then = in[i]
 		}
-		model, image := s.Model, s.ImageName
-		if s.Known {
+		model, image := then.Model, then.Image
+		if all = all && s.Known; s.Known {
+			model, image = s.Model, s.ImageName
 			images[image] = true
 			changed = changed || w.modelChanged(s, &then)
-		} else {
-			model, image, all = then.Model, then.Image, false
 		}
 		if w.MatchOSImage {
 			model = image
 		}
-		names++
-		_, _ = sum.Write([]byte(name + "\x00" + model + "\x00"))
+		models = append(models, name, model)
 	}
-	digest := hex.EncodeToString(sum.Sum(nil))
+	names, digest := len(models)/2, nodeturn.Digest(models)
 	one := slices.Collect(maps.Keys(images))
 	switch {
 	case len(images) == 0, before == "" && !all, before != "" && !changed:

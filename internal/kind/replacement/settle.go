@@ -20,27 +20,23 @@ func (w *World) settle() {
 		if s.Absent {
 			s.Operations = nil
 		}
+		if !s.Known {
+			continue
+		}
 		s.Operations = slices.DeleteFunc(slices.Clone(s.Operations), func(o v1alpha1.CloudOperation) bool {
 			end, ended := s.Ended[o.Token]
 			switch {
-			case !s.Known:
-				return false
-			case o.Kind == v1alpha1.CloudOperationAdd && ended:
+			case ended && o.Kind == v1alpha1.CloudOperationAdd:
 				w.turns = append(w.turns, w.added(s, &o, end)...)
-			case o.Kind == v1alpha1.CloudOperationDelete && ended:
+			case ended && o.Kind == v1alpha1.CloudOperationDelete:
 				return w.deleted(s, &o, end)
 			}
 			return ended
 		})
 		for i := range s.Operations {
-			if o := &s.Operations[i]; o.Kind == v1alpha1.CloudOperationAdd && s.Known {
+			if o := &s.Operations[i]; o.Kind == v1alpha1.CloudOperationAdd {
 				w.assignEarly(s, o)
 			}
-		}
-	}
-	for _, t := range w.turns {
-		if s := w.SetOf(t); t.Operation != "" && s.Known && s.Operation(t.Operation) == nil {
-			t.Operation = "" // The status was edited.
 		}
 	}
 }
@@ -63,9 +59,6 @@ func IsTaken(turns []*Turn, set, id string) bool {
 // assignEarly gives running machines to turns while others of the same operation are still being added: a slow machine delays no other turn. The operation
 // lists them, because their turns may be over before it is.
 func (w *World) assignEarly(s *Set, o *v1alpha1.CloudOperation) {
-	if len(w.waitingFor(s, o.Token)) == 0 {
-		return
-	}
 	ids := slices.DeleteFunc(slices.Clone(s.Added[o.Token]), func(id string) bool {
 		m := s.Machine(id)
 		return m == nil || m.State != cloud.Running || IsTaken(w.turns, s.Name, id) || slices.Contains(o.Machines, id)
@@ -97,13 +90,16 @@ func (w *World) assign(s *Set, o *v1alpha1.CloudOperation, ids []string) (left [
 
 // added applies the result of an addition: it gives machines to the turns that wait, and returns new turns that discard the rest.
 func (w *World) added(s *Set, o *v1alpha1.CloudOperation, end Ended) (surplus []*Turn) {
-	ids := slices.DeleteFunc(slices.Clone(end.Added), func(id string) bool { return IsTaken(w.turns, s.Name, id) || slices.Contains(o.Machines, id) })
-	var failed []string
-	if end.NoRoom {
-		// The cloud may have made machines that it had no room for: they have failed.
-		isFailed := func(id string) bool { m := s.Machine(id); return m != nil && m.State == cloud.Failed }
-		failed = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !isFailed(id) })
-		ids = slices.DeleteFunc(ids, isFailed)
+	var ids, failed []string
+	for _, id := range end.Added {
+		m := s.Machine(id)
+		switch {
+		case IsTaken(w.turns, s.Name, id), slices.Contains(o.Machines, id):
+		case end.NoRoom && m != nil && m.State == cloud.Failed:
+			failed = append(failed, id) // The cloud had no room for it.
+		default:
+			ids = append(ids, id)
+		}
 	}
 	ordered := int(o.Count) - len(o.Machines) - len(w.waitingFor(s, o.Token))
 	ids = w.assign(s, o, ids)

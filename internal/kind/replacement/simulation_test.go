@@ -622,8 +622,6 @@ func (s *simulation) apply(w *World, t *Turn) {
 	switch t.Step {
 	case StepShield:
 		s.nodes[n.Name].Annotations["shield"] = "r"
-	case StepUnshield:
-		delete(s.nodes[n.Name].Annotations, "shield")
 	case StepCordon:
 		s.cordon(n)
 		delete(s.drained, t.Key(t.OnReplacement))
@@ -890,7 +888,7 @@ func newSimulation(t *testing.T, seed uint64, faults float64) *simulation {
 		t: t, r: rand.New(rand.NewPCG(seed, 7)), seed: seed, now: time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC), tasks: map[string]*task{}, nodes: map[string]*corev1.Node{}, pods: map[string]bool{}, away: map[types.UID]bool{},
 		members: map[string]bool{}, owed: map[string]bool{}, claims: map[string]*v1alpha1.Claim{}, optedOut: map[string]bool{}, faults: faults, kills: faults / 4,
 		rules: Rules{
-			OnFull: v1alpha1.OnFullWait, Timeout: time.Minute, Drains: true, Retries: &v1alpha1.Retries{Limit: 1000, Backoff: &metav1.Duration{Duration: 10 * time.Second}},
+			OnFull: v1alpha1.OnFullWait, Timeout: time.Minute, Drains: true, Strategy: &v1alpha1.Strategy{Retries: &v1alpha1.Retries{Limit: 1000, Backoff: &metav1.Duration{Duration: 10 * time.Second}}},
 		},
 	}
 }

@@ -16,8 +16,6 @@ func (w *World) soaking(t *Turn) {
 	case n == nil:
 		w.replacementUnhealthy(t, "the node of machine "+t.Replacement+" is not there")
 	case !w.Ending && !n.OptedOut && n.Selected && !w.hasSoaked(t, n):
-	case n.Shielded:
-		t.Step, t.OnReplacement, t.ReplacementNode = StepUnshield, true, n.Name
 	default:
 		t.Over, t.Updated, t.ReplacementNode = true, true, n.Name
 	}

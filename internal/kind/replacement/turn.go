@@ -20,7 +20,6 @@ const (
 	StepAdd        Step = "add"         // ask the cloud for a machine
 	StepDelete     Step = "delete"      // ask the cloud to delete a machine
 	StepShield     Step = "shield"      // disable scale-down of the replacement's node
-	StepUnshield   Step = "unshield"    // enable scale-down of that node again
 	StepClaim      Step = "claim"       // claim the node of a machine that must be deleted
 	StepCordon     Step = "cordon"      // cordon the node
 	StepDrain      Step = "drain"       // continue the drain of the node
@@ -196,27 +195,25 @@ func (w *World) noteNewNode(t *Turn) {
 	}
 }
 
+// phases are what a turn does in each phase.
+var phases = map[v1alpha1.MachinePhase]func(*World, *Turn){
+	v1alpha1.MachineAdding:     (*World).adding,
+	v1alpha1.MachineJoining:    (*World).joining,
+	v1alpha1.MachineClaiming:   (*World).claiming,
+	v1alpha1.MachineDraining:   (*World).emptying,
+	v1alpha1.MachineLeaving:    (*World).emptying,
+	v1alpha1.MachineDeleting:   (*World).deleting,
+	v1alpha1.MachineSoaking:    (*World).soaking,
+	v1alpha1.MachineDiscarding: (*World).discarding,
+}
+
 // advance moves a turn to its next phase, or sets the step that it needs first.
 func (w *World) advance(t *Turn) {
 	t.Step, t.OnReplacement, t.Claimable, t.moved = StepNone, false, false, false
-	switch t.Phase {
-	case v1alpha1.MachineAdding:
-		w.adding(t)
-	case v1alpha1.MachineJoining:
-		w.joining(t)
-	case v1alpha1.MachineClaiming:
-		w.claiming(t)
-	case v1alpha1.MachineDraining, v1alpha1.MachineLeaving:
-		w.emptying(t)
-	case v1alpha1.MachineDeleting:
-		w.deleting(t)
-	case v1alpha1.MachineSoaking:
-		w.soaking(t)
-	case v1alpha1.MachineDiscarding:
-		w.discarding(t)
-	default:
+	if phases[t.Phase] == nil {
 		w.discard(t, "its phase is not known")
 	}
+	phases[t.Phase](w, t)
 }
 
 // setUnit sets the unit of a turn.
@@ -245,7 +242,7 @@ func (w *World) setUnit(t *Turn) {
 	}
 	if f := t.Failed; f != nil {
 		u.State, u.InTurn, u.Reason, u.Message, u.Since, u.Skipped = v1alpha1.UnitFailed, false, f.Reason, f.Message, f.Time.Time, f.Skipped
-		u.RetryAt = RetryAt(&t.MachineTurn, w.Retries, w.Now)
+		u.RetryAt = w.retryAt(t)
 	}
 }
 
@@ -256,15 +253,20 @@ func (w *World) UnitOf(turn *v1alpha1.MachineTurn) rollout.Unit {
 	return t.Unit
 }
 
-// RetryAt is when a failed turn is tried again; zero means never. After that time the retry follows once the replacement is deleted. A turn in phase Adding or
+// nextAttempt is when strategy.retries tries a failed turn again; zero means never.
+func (w *World) nextAttempt(t *Turn) time.Time {
+	return nodeturn.RetryAt(w.Strategy, &v1alpha1.Claim{Failed: t.Failed, Failures: t.Failures + 1})
+}
+
+// retryAt is when a failed turn is tried again; zero means never. After that time the retry follows once the replacement is deleted. A turn in phase Adding or
 // Soaking is not tried again: it recovers by itself.
-func RetryAt(t *v1alpha1.MachineTurn, retries *v1alpha1.Retries, now time.Time) time.Time {
-	if t.Phase == v1alpha1.MachineAdding || t.Phase == v1alpha1.MachineSoaking {
+func (w *World) retryAt(t *Turn) time.Time {
+	at := w.nextAttempt(t)
+	switch {
+	case t.Phase == v1alpha1.MachineAdding, t.Phase == v1alpha1.MachineSoaking:
 		return time.Time{}
-	}
-	at := rollout.RetryAt(retries, t.Failures+1, t.Failed.Time.Time)
-	if !at.IsZero() && !now.Before(at) {
-		return now.Add(time.Minute)
+	case !at.IsZero() && !w.Now.Before(at):
+		return w.Now.Add(time.Minute)
 	}
 	return at
 }

@@ -373,7 +373,7 @@ func TestJudge(t *testing.T) {
 				c.Failed = &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonDrainRefused, Message: "a bare pod"}
 			})
 		}, verdict{giving, StepClaim, v1alpha1.ReasonDrainRefused, "a bare pod", false}},
-		"too long":        {draining, func(s *scene) { s.TurnTimeout = time.Minute }, verdict{giving, StepFail, v1alpha1.ReasonTurnTimeout, "took longer than turnTimeout, 1m0s", false}},
+		"too long":        {draining, func(s *scene) { s.Strategy = &v1alpha1.Strategy{TurnTimeout: &metav1.Duration{Duration: time.Minute}} }, verdict{giving, StepFail, v1alpha1.ReasonTurnTimeout, "took longer than turnTimeout, 1m0s", false}},
 		"released":        {draining, func(s *scene) { s.Ending = true }, verdict{giving, StepRelease, "", "the rollout is being deleted", false}},
 		"Node gone then":  {draining, func(s *scene) { delete(s.Nodes, "n-old") }, verdict{deleting, StepDelete, "", "will be deleted", false}},
 		"nothing to take": {draining, func(s *scene) { s.missing("new", time.Hour); s.smaller(true) }, verdict{giving, StepFail, failed, "is gone", false}},
@@ -390,7 +390,7 @@ func TestJudge(t *testing.T) {
 		"made again": {draining, func(s *scene) { s.missing("new", time.Hour); s.Drained["t"], s.set.Capacity = true, 2 }, verdict{giving, StepFail, failed, "machine new, is gone", false}},
 
 		"left":             {leaving, func(s *scene) { s.Left[s.LeftKey(s.turn, false)] = true }, verdict{deleting, StepDelete, "", "will be deleted", false}},
-		"leaves for long":  {leaving, func(s *scene) { s.TurnTimeout = time.Minute }, verdict{leaving, StepLeave, "", "", false}},
+		"leaves for long":  {leaving, func(s *scene) { s.Strategy = &v1alpha1.Strategy{TurnTimeout: &metav1.Duration{Duration: time.Minute}} }, verdict{leaving, StepLeave, "", "", false}},
 		"leaves when over": {leaving, func(s *scene) { s.Ending = true }, verdict{leaving, StepLeave, "", "", false}},
 
 		"leaves undrained": {leaving, func(s *scene) { s.Drained["t"] = false }, verdict{leaving, StepDrain, "", "", false}},
@@ -432,12 +432,15 @@ func TestJudge(t *testing.T) {
 		"bound, and tried again": {joining, func(s *scene) {
 			s.bound()
 			s.never()
-			s.Ending, s.Retries = true, &v1alpha1.Retries{Limit: 3}
+			s.Ending, s.Strategy = true, &v1alpha1.Strategy{Retries: &v1alpha1.Retries{Limit: 3}}
 			s.turn.Failed = &v1alpha1.ClaimFailure{Reason: failed, Message: "x", Time: metav1.Time{Time: now.Add(-time.Hour)}}
 		}, verdict{giving, StepLeave, "", "it is tried again", false}},
 		"bound, and nothing to discard": {giving, func(s *scene) { s.bound(); s.without("new"); s.turn.Replacement = "" }, verdict{adding, StepAdd, "", "", false}},
 		"bound, and unclaimed":          {claiming, func(s *scene) { s.bound(); s.Nodes["n-old"].Claim, s.Nodes["n-old"].Marked = nil, true }, verdict{claiming, StepClaim, "", "can't be released any more", false}},
-		"bound, for long":               {draining, func(s *scene) { s.bound(); s.TurnTimeout = time.Minute }, verdict{draining, StepDrain, "", "", false}},
+		"bound, for long": {draining, func(s *scene) {
+			s.bound()
+			s.Strategy = &v1alpha1.Strategy{TurnTimeout: &metav1.Duration{Duration: time.Minute}}
+		}, verdict{draining, StepDrain, "", "", false}},
 		"bound, unready for long": {draining, func(s *scene) {
 			s.bound()
 			s.taint("node.kubernetes.io/not-ready")
@@ -522,7 +525,6 @@ func TestJudge(t *testing.T) {
 		"pods restart": {soaking, func(s *scene) {
 			s.Unstable = func(*Turn, string) (string, time.Time) { return "pod x restarts", time.Time{} }
 		}, verdict{soaking, StepNone, "", "pod x restarts", false}},
-		"unshield": {soaking, func(s *scene) { s.Nodes["n-new"].Shielded = true }, verdict{soaking, StepUnshield, "", "", false}},
 		"soak ends": {soaking, func(s *scene) {
 			s.Ending = true
 			s.SoakEnd = func(string, time.Time) time.Time { return now.Add(time.Hour) }
@@ -549,7 +551,7 @@ func TestJudge(t *testing.T) {
 			delete(s.Nodes, "n-new")
 			s.under("Delete", nil)
 			s.set.Operations[0].Sent = false
-		}, verdict{giving, StepLeave, "", "is emptied again", false}},
+		}, verdict{giving, StepLeave, "", "once its node is emptied again", false}},
 		"old gone unseen, a CP": {giving, func(s *scene) { s.ControlPlane = true; s.without("old") }, verdict{giving, StepLeave, "", "", false}},
 		"releases first":        {giving, func(s *scene) { s.claim(func(*v1alpha1.Claim) {}) }, verdict{giving, StepRelease, "", "", false}},
 		"kept for a look": {giving, func(s *scene) {
@@ -642,7 +644,7 @@ func TestJudge(t *testing.T) {
 // one that must be tried again. One that goes without surge as well does not go meanwhile.
 func TestDeclinedWithoutSurge(t *testing.T) {
 	s := newScene(v1alpha1.MachineAdding)
-	s.Retries = &v1alpha1.Retries{Limit: 3}
+	s.Strategy = &v1alpha1.Strategy{Retries: &v1alpha1.Retries{Limit: 3}}
 	s.declined(time.Hour)
 	s.turn.Machine, s.turn.Node, s.turn.NodeUID, s.turn.DeletesFirst = "", "", "", true
 	next := &Turn{MachineTurn: v1alpha1.MachineTurn{
@@ -1009,7 +1011,7 @@ func TestNotReadyBeforeTheOrder(t *testing.T) {
 // Where the cloud is still to make a machine in the place of one that has died, nothing is asked for besides, however long that takes.
 func TestOwed(t *testing.T) {
 	s := newScene(v1alpha1.MachineJoining)
-	s.Retries = &v1alpha1.Retries{Limit: 3, Backoff: &metav1.Duration{Duration: time.Minute}}
+	s.Strategy = &v1alpha1.Strategy{Retries: &v1alpha1.Retries{Limit: 3, Backoff: &metav1.Duration{Duration: time.Minute}}}
 	s.machine("other").Created, s.turn.Since.Time = now.Add(-48*time.Hour), now.Add(-5*time.Minute)
 	s.without("new")
 	s.turn.DeletesFirst, s.turn.Machine, s.turn.Node, s.turn.NodeUID, s.set.Capacity = true, "", "", "", 2
@@ -1219,7 +1221,7 @@ func TestEtcdCantDoWithoutIt(t *testing.T) {
 		s := newScene(v1alpha1.MachineJoining)
 		s.bound()
 		s.never()
-		s.Retries = &v1alpha1.Retries{Limit: 9, Backoff: &metav1.Duration{Duration: time.Minute}}
+		s.Strategy = &v1alpha1.Strategy{Retries: &v1alpha1.Retries{Limit: 9, Backoff: &metav1.Duration{Duration: time.Minute}}}
 		if s.Judge([]*Turn{s.turn}); s.turn.Failed == nil {
 			t.Fatalf("%+v", s.turn.MachineTurn)
 		}

@@ -52,7 +52,7 @@ func TestViewGivesTheReasonOfStatus(t *testing.T) {
 // statusOf is the NodeRollout with the status that its controller writes.
 func statusOf(w *replacement.World, turns []*replacement.Turn, units []rollout.Unit, d rollout.Decision) v1alpha1.NodeRollout {
 	nr := v1alpha1.NodeRollout{Spec: v1alpha1.NodeRolloutSpec{Replacement: &v1alpha1.Replacement{}, Strategy: &v1alpha1.Strategy{
-		MaxConcurrent: ptr.To(intstr.FromInt32(2)), Retries: w.Retries,
+		MaxConcurrent: ptr.To(intstr.FromInt32(2)), Retries: w.Strategy.Retries,
 	}}}
 	nr.Name, nr.UID, nr.Status.Revision = "pool", "r", w.Revision
 	if w.ControlPlane {

@@ -36,16 +36,12 @@ type Rules struct {
 	Wait   time.Duration
 	// DetectOnly touches nothing.
 	DetectOnly bool
-	// TurnTimeout is how long a turn may take from its claim; 0 means no limit.
-	TurnTimeout time.Duration
-	// Retries of failed turns; nil is none.
-	Retries *v1alpha1.Retries
+	// Strategy of the rollout, or nil: its retries, turnTimeout and waves. The progress of waves counts for one revision only.
+	Strategy *v1alpha1.Strategy
 	// Ending is true once the rollout is being deleted.
 	Ending bool
 	// ScaleSets are the scale sets of the rollout; none means all scale sets of its nodes.
 	ScaleSets []string
-	// Waves is true if the rollout has waves. Their progress counts for one revision only.
-	Waves bool
 }
 
 // Ended is how an operation ended. The set was read after that.
