@@ -154,10 +154,8 @@ type pass struct {
 	alone        int
 	blind        v1alpha1.Reason
 	blindMessage string
-	unwritten    bool // the status could not be written
-	// restored are the Events of restored images, which are emitted after the status is written.
-	restored []events.Event
-	mu       sync.Mutex // guards the memory while several nodes and scale sets are written at once
+	unwritten    bool       // the status could not be written
+	mu           sync.Mutex // guards the memory while several nodes and scale sets are written at once
 }
 
 func (c *Controller) newPass(key types.NamespacedName, stored *unstructured.Unstructured, s fleet.Snapshot) (*pass, error) {

@@ -64,9 +64,8 @@ func (p *pass) prepare(ctx context.Context, o *machine.Batch) {
 	o.Ordered(operation)
 }
 
-// recordRollbacks records the images that the cloud has restored. The Event follows after the status is written.
+// recordRollbacks records the images that the cloud has restored.
 func (p *pass) recordRollbacks(ctx context.Context) {
-	p.restored = nil
 	for i := range p.rollout.Status.ScaleSets {
 		status := &p.rollout.Status.ScaleSets[i]
 		view := p.view.Sets[status.Name]
@@ -76,8 +75,8 @@ func (p *pass) recordRollbacks(ctx context.Context) {
 				continue
 			}
 			status.RolledBack = o.From
-			p.restored = append(p.restored, events.RolledBack(p.rollout, status.Name, o.From, o.Image))
-			log.FromContext(ctx).Info("image put back", "scaleSet", status.Name, "from", o.From, "to", o.Image)
+			p.Happened(events.RolledBack(p.rollout, status.Name, o.From, o.Image))
+			log.FromContext(ctx).Info("image restored", "scaleSet", status.Name, "from", o.From, "to", o.Image)
 		}
 	}
 }

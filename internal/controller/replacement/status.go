@@ -170,9 +170,8 @@ func (p *pass) recordProgress(t *machine.Turn, before *v1alpha1.MachineTurn) {
 	}
 }
 
-// announce adds the Events of turns that are over and of restored images, after the status was written.
+// announce adds the Events of turns that are over, after the status was written.
 func (p *pass) announce() {
-	p.Pending = append(p.Pending, p.restored...)
 	for _, t := range p.turns {
 		if !t.Over || !t.Updated {
 			continue

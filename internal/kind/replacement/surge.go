@@ -21,8 +21,8 @@ type Room struct {
 type usage struct {
 	// used is how many extra machines the set has for them, or soon will. adding is how many turns wait until a machine is added, also without surge.
 	used, adding int
-	// without is how many turns delete first, and smaller how many of these still have their machine.
-	without, smaller int
+	// smaller is how many turns will delete their machine before another is added.
+	smaller int
 }
 
 func (s *Set) usage(turns []*Turn) (u usage) {
@@ -35,9 +35,6 @@ func (s *Set) usage(turns []*Turn) (u usage) {
 		}
 		if t.Phase == v1alpha1.MachineAdding {
 			u.adding++
-		}
-		if t.DeletesFirst {
-			u.without++
 		}
 		if t.DeletesFirst && t.Machine != "" {
 			u.smaller++
@@ -56,7 +53,7 @@ func (s *Set) roomWithoutSurge(u usage, left int, why string) Room {
 		return Room{Reason: v1alpha1.ReasonScaleSetUnfit, Message: why}
 	case left > 0:
 		return Room{N: left, DeletesFirst: true}
-	case u.without > 0:
+	case u.smaller+u.adding > 0:
 		return Room{Reason: v1alpha1.ReasonSurgeExhausted, Message: fmt.Sprintf("machines of scale set %s are replaced first: it must have %d", s.Name, s.Min)}
 	}
 	return Room{Reason: v1alpha1.ReasonScaleSetUnfit, Message: s.tooFew()}
