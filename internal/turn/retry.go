@@ -44,7 +44,7 @@ func (r *Retries) Result(ctx context.Context, key types.NamespacedName, wake tim
 		return ctrl.Result{} // The process is stopping, which cancels its requests.
 	case apierrors.IsConflict(err):
 		// Another write came first: decide again with the new state.
-		log.FromContext(ctx).V(1).Info("deciding again", "conflict", err.Error())
+		log.FromContext(ctx).V(1).Info("the object has changed, and is reconciled again", "conflict", err.Error())
 		after = fleet.Coalesce
 	case err != nil:
 		metrics.CountError(metrics.Rollout{Kind: r.kind, NamespacedName: key})

@@ -285,7 +285,7 @@ func (u *machines) explain(part *Part) {
 		u.units.explain(part)
 		return
 	}
-	part.Unit.State, part.Unit.Message = Untold, "whether its machine is outdated is for the cloud to tell, and its rollout's status does not list the node"
+	part.Unit.State, part.Unit.Message = Untold, "only the cloud knows whether its machine is outdated, and the status of its rollout does not list the node"
 	ready := u.conditions.complete
 	switch n := u.of.Status.Counts; {
 	case ready != nil && slices.Contains(machineReasons, v1alpha1.Reason(ready.Reason)) && u.wholeStatus():

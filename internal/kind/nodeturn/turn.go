@@ -214,7 +214,7 @@ func (t *Turn) TurnStatus(phase v1alpha1.Phase, since time.Time, message string,
 	if wait != nil {
 		s.Reason, s.Message = wait.Reason, wait.Message
 		if t.Claim != nil {
-			s.Message = "it is to start over: " + s.Message
+			s.Message = "its turn starts over: " + s.Message
 		}
 	}
 	return s

@@ -810,6 +810,20 @@ func TestUnsent(t *testing.T) {
 	}
 }
 
+// A deletion that is refused may have been sent before: when its machine is gone then, another one is added.
+func TestRefusedAfterItWasSent(t *testing.T) {
+	s := newScene(v1alpha1.MachineDeleting)
+	s.turn.DeletesFirst, s.turn.Replacement, s.turn.Ordered = true, "", true
+	s.under(v1alpha1.CloudOperationDelete, nil)
+	s.Refused(s.set, "op", []*Turn{s.turn}, false, "too many requests")
+	s.without("old")
+	s.smaller(true)
+	s.machine("new").Created = now.Add(-24 * time.Hour)
+	if s.Judge([]*Turn{s.turn}); s.turn.Phase != v1alpha1.MachineAdding || s.turn.Step != StepAdd {
+		t.Errorf("%+v, step %q", s.turn.MachineTurn, s.turn.Step)
+	}
+}
+
 // A replacement that dies before it is deleted leaves nothing behind: where the cloud makes another in its place, that one goes.
 func TestDeparted(t *testing.T) {
 	another := cloud.Machine{ID: "another", UpToDate: true, State: cloud.Running, Created: now.Add(-time.Second)}
