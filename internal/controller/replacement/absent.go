@@ -48,22 +48,17 @@ func absentNodes(holder string, uid types.UID, turns []v1alpha1.MachineTurn) (al
 		// Formatting never fails here: the values were read from JSON.
 		n.Annotations[v1alpha1.AnnotationClaims], _ = v1alpha1.FormatClaims([]v1alpha1.Claim{{Rollout: holder, UID: uid, Revision: t.Revision, Turn: t.Turn, Since: t.Since}})
 		if len(t.Absent.Evicted) > 0 {
-			n.Annotations[v1alpha1.AnnotationEvicted] = record(t.Absent.Evicted)
+			evicted, _ := json.Marshal(t.Absent.Evicted) // Strings always marshal.
+			n.Annotations[v1alpha1.AnnotationEvicted] = string(evicted)
 		}
 		all = append(all, n)
 	}
 	return all
 }
 
-// record is the value of the annotation for evictions.
-func record(evicted []string) string {
-	text, _ := json.Marshal(evicted) // Strings always marshal.
-	return string(text)
-}
-
 // recordEvicted copies the evictions of the deleted Node to the replacement's Node. After that, budgets do not need the absent Node.
 func (p *pass) recordEvicted(ctx context.Context, t *machine.Turn, replacement *machine.Node) error {
-	evicted, err := node.ParseEvicted(map[string]string{v1alpha1.AnnotationEvicted: record(t.Absent.Evicted)})
+	evicted, err := node.ParseEvicted(absentNodes(p.holder, p.UID, []v1alpha1.MachineTurn{t.MachineTurn})[0].Annotations)
 	if err != nil {
 		return err
 	}

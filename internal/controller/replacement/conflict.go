@@ -61,9 +61,6 @@ func scaleSetsOf(r *v1alpha1.NodeRollout) []string {
 			names = append(names, s.Name)
 		}
 	}
-	for i := range r.Status.Turns {
-		names = append(names, r.Status.Turns[i].ScaleSet)
-	}
 	return names
 }
 

@@ -34,7 +34,6 @@ func TestAmbiguity(t *testing.T) {
 		"found by nodes": {provider: aws, theirs: aws, sets: []string{"a"}, made: noon.Add(-time.Hour), change: func(r *v1alpha1.NodeRollout) {
 			r.Status.ScaleSets = []v1alpha1.ScaleSetStatus{{Name: "a", Machines: 1}}
 		}, want: "NodeRollout z"},
-		"in a turn":         {provider: aws, theirs: aws, sets: []string{"a"}, made: noon.Add(-time.Hour), change: func(r *v1alpha1.NodeRollout) { r.Status.Turns = []v1alpha1.MachineTurn{{ScaleSet: "a"}} }, want: "NodeRollout z"},
 		"in another case":   {provider: azure, theirs: azure, sets: []string{"Set"}, other: "sEt", made: noon.Add(-time.Hour), want: "scale set Set"},
 		"by its name alone": {provider: gcp, theirs: gcp, sets: []string{"zones/a/set"}, other: "set", made: noon.Add(-time.Hour), want: "NodeRollout z"},
 		"in another zone":   {provider: gcp, theirs: gcp, sets: []string{"zones/a/set"}, other: "zones/b/set", made: noon.Add(-time.Hour)},

@@ -74,7 +74,7 @@ type Options struct {
 	Threads int
 	// Clouds returns the cloud of a NodeRollout. It is called often, and returns the same one for the same provider.
 	Clouds func(ctx context.Context, provider *v1alpha1.CloudProvider) (cloud.Cloud, error)
-	// Plane is the control plane of the cluster. Without it, none of its nodes is replaced.
+	// Plane is the control plane of the cluster.
 	Plane Plane
 }
 
@@ -164,7 +164,7 @@ func (c *Controller) newPass(key types.NamespacedName, stored *unstructured.Unst
 		return nil, err
 	}
 	p := &pass{tools: c.tools, memo: c.memo(key, stored.GetUID()), stored: stored, before: turnof.StatusOf(stored), prepared: map[string]bool{}}
-	p.world, p.problem = c.resolve(r, malformed)
+	p.world, p.problem = resolve(r, malformed)
 	p.Pass = &turnof.Pass[*unit]{
 		Engine: c.Engine, Mechanism: machines{pass: p}, Key: key, UID: r.UID, Holder: p.holder, Taint: p.taint, Spec: r.Spec.Strategy, Seen: s, Now: c.Clock.Now(),
 		Generation: r.Generation, Options: p.drain,

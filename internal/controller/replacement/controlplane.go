@@ -89,17 +89,13 @@ func (p *pass) leaveOptions(t *machine.Turn, ofReplacement bool) controlplane.Op
 			others = append(others, other.Node)
 		}
 	}
-	o := controlplane.Options{Etcd: p.etcd(), Leaving: others}
 	m := p.view.SetOf(t).Machine(t.Machine)
 	gone := m == nil || m.State == cloud.Deleting
-	if ofReplacement {
-		if o.Gone = true; !gone && !p.view.Bound(t) {
-			o.Replacement = t.Node // The old node stays, and the replacement leaves in any state.
-		}
-		return o
-	}
-	o.Gone = gone
-	if t.Phase != v1alpha1.MachineDiscarding { // The replacement of a discarded turn need not be a member.
+	o := controlplane.Options{Etcd: p.etcd(), Leaving: others, Gone: gone || ofReplacement}
+	switch {
+	case ofReplacement && !gone && !p.view.Bound(t):
+		o.Replacement = t.Node // The old node stays, and the replacement leaves in any state.
+	case !ofReplacement && t.Phase != v1alpha1.MachineDiscarding: // The replacement of a discarded turn need not be a member.
 		o.Replacement = t.ReplacementNode
 	}
 	return o

@@ -173,10 +173,6 @@ func (p *pass) poll(ctx context.Context, s *set, api cloud.ScaleSet, o *v1alpha1
 		o.State = cmp.Or(after.State, o.State)
 		return progress, err
 	})
-	if progress.Done && o.Kind == v1alpha1.CloudOperationAdd {
-		s.recordAnswer(nil)
-		s.adding = trouble{}
-	}
 	switch cloud.KindOf(err) {
 	case "":
 		if !progress.Done {
@@ -185,15 +181,14 @@ func (p *pass) poll(ctx context.Context, s *set, api cloud.ScaleSet, o *v1alpha1
 		}
 		s.Ended[o.Token] = machine.Ended{OK: true, Added: progress.Added}
 		s.changing = trouble{}
+		if o.Kind == v1alpha1.CloudOperationAdd {
+			s.adding, s.Declined = trouble{}, ""
+		}
 	case cloud.KindQuota, cloud.KindFull, cloud.KindInvalid, cloud.KindDenied, cloud.KindFailed:
 		noRoom := s.recordFailure(o.Kind, err, p.Now) == &s.adding
 		s.Ended[o.Token] = machine.Ended{NoRoom: noRoom, Added: progress.Added, Message: err.Error()}
 		log.FromContext(ctx).Info("an operation has failed", "scaleSet", s.Name, "kind", o.Kind, "token", o.Token, "error", err.Error())
-	case cloud.KindNotFound:
-		if o.Kind == v1alpha1.CloudOperationAdd {
-			s.recordAnswer(err)
-		}
-	case cloud.KindConflict, cloud.KindThrottled, cloud.KindUnavailable: // It is polled again.
+	case cloud.KindNotFound, cloud.KindConflict, cloud.KindThrottled, cloud.KindUnavailable: // It is polled again.
 	}
 	if _, ended := s.Ended[o.Token]; ended {
 		delete(s.polls, o.Token)

@@ -99,7 +99,7 @@ func (p *pass) areThere(ctx context.Context, s *set, ids []string) bool {
 // setVersion writes the Kubernetes version of the image, if the rollout wants that, to where joining machines read it.
 func (p *pass) setVersion(ctx context.Context, s *machine.Set) error {
 	version, ok := controlplane.VersionOf(s.ImageName)
-	if !ok || !p.replacement.KubernetesVersionFromImage || p.options.Plane == nil {
+	if !ok || !p.replacement.KubernetesVersionFromImage {
 		return nil
 	}
 	// Only a rollout of the control plane may make the version older: other machines may lag behind.
@@ -123,13 +123,12 @@ func (p *pass) suspend(ctx context.Context) {
 	}
 	for name, s := range p.memo.sets {
 		api, can := p.api.ScaleSet(name).(cloud.Suspender)
-		wanted := slices.ContainsFunc(p.turns, func(t *machine.Turn) bool { return t.ScaleSet == name && !t.Over })
-		detects := wanted && p.rules.DetectOnly && !p.rules.Ending && s.suspended == nil
+		wanted := !p.rules.DetectOnly && slices.ContainsFunc(p.turns, func(t *machine.Turn) bool { return t.ScaleSet == name && !t.Over })
 		switch {
 		case !can:
 			s.suspended = new(bool)
 			continue
-		case !s.Known, s.Absent, detects, s.suspended != nil && *s.suspended == wanted:
+		case !s.Known, s.Absent, s.suspended != nil && *s.suspended == wanted:
 			s.suspending = trouble{}
 			continue
 		case s.suspending.isResting(p.Now):

@@ -766,7 +766,7 @@ func TestSuspend(t *testing.T) {
 		"only detects":                  {detects: true, want: []bool{false}},
 		"only detects, as is known":     {detects: true, before: ptr.To(false)},
 		"only detects, after its turns": {detects: true, before: ptr.To(true), want: []bool{false}},
-		"only detects, a turn":          {detects: true, turn: true},
+		"only detects, a turn":          {detects: true, turn: true, want: []bool{false}},
 	} {
 		p := passOf(t, v1alpha1.NodeRolloutStatus{})
 		var told []bool

@@ -47,7 +47,7 @@ type world struct {
 }
 
 // resolve parses the spec, or says why it can't be carried out.
-func (c *Controller) resolve(r *v1alpha1.NodeRollout, malformed error) (*world, error) {
+func resolve(r *v1alpha1.NodeRollout, malformed error) (*world, error) {
 	w := &world{
 		rollout: r, holder: node.Holder(turnof.Kind, client.ObjectKeyFromObject(r)), selector: labels.Nothing(), taint: turnof.TaintOf(r.Name), optOut: v1alpha1.LabelNodeRollout(r.Name), checkPeriod: defaultCheckPeriod,
 	}
@@ -56,9 +56,6 @@ func (c *Controller) resolve(r *v1alpha1.NodeRollout, malformed error) (*world, 
 	}
 	if err := w.parse(); err != nil {
 		return w, err
-	}
-	if w.replacement.ControlPlane != nil && c.options.Plane == nil {
-		return w, errors.New("spec.replacement.controlPlane: this operator can't look at a control plane")
 	}
 	w.ready = true
 	if s := rollout.New(r.Spec.Strategy, 0, 1); s.Problem() != "" {

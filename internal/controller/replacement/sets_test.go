@@ -124,7 +124,6 @@ func TestResolve(t *testing.T) {
 		"malformed":          {malformed: errors.New("it can't be read"), want: "it can't be read"},
 		"nothing to be done": {change: func(s *v1alpha1.NodeRolloutSpec) { s.Replacement = nil }, want: "spec.replacement must be given"},
 		"no such surge":      {change: func(s *v1alpha1.NodeRolloutSpec) { s.Replacement.Surge = ptr.To(intstr.FromString("x")) }, want: `spec.replacement.surge: "x" is neither a count nor a percentage from 0% to 100%`},
-		"no control plane":   {change: func(s *v1alpha1.NodeRolloutSpec) { s.Replacement.ControlPlane = &v1alpha1.ControlPlane{} }, want: "spec.replacement.controlPlane: this operator can't look at a control plane"},
 		"nodes":              {change: func(s *v1alpha1.NodeRolloutSpec) { s.NodeSelector = bad }, want: `spec.nodeSelector is invalid, "Near" is not a valid label selector operator`},
 		"pods that are looked": {change: func(s *v1alpha1.NodeRolloutSpec) {
 			s.Health = &v1alpha1.NodeHealth{Pods: []v1alpha1.StablePods{{Selector: bad}}}
@@ -134,7 +133,7 @@ func TestResolve(t *testing.T) {
 		if tc.change != nil {
 			tc.change(&r.Spec)
 		}
-		w, err := (&Controller{tools: &tools{}}).resolve(r, tc.malformed)
+		w, err := resolve(r, tc.malformed)
 		if got := text(err); got != tc.want || w.ready != (tc.want == "") {
 			t.Errorf("%s: %s", name, got)
 		}
@@ -150,7 +149,7 @@ func TestResolveStrategy(t *testing.T) {
 		Replacement: &v1alpha1.Replacement{},
 		Strategy:    &v1alpha1.Strategy{Windows: []v1alpha1.Window{{Schedule: "never", Duration: metav1.Duration{Duration: time.Hour}}}},
 	}}
-	if w, err := (&Controller{tools: &tools{}}).resolve(r, nil); err == nil || !w.ready {
+	if w, err := resolve(r, nil); err == nil || !w.ready {
 		t.Errorf("ready is %v: %v", w.ready, err)
 	}
 }

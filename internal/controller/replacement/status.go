@@ -95,16 +95,13 @@ func (p *pass) isComplete(s *machine.Set) bool {
 }
 
 // intent is the part of a status that must be written before anything is sent.
-func intent(s *v1alpha1.NodeRolloutStatus) (i struct {
-	Turns []v1alpha1.MachineTurn
-	Sets  []v1alpha1.ScaleSetStatus
-}) {
+func intent(s *v1alpha1.NodeRolloutStatus) (i v1alpha1.NodeRolloutStatus) {
 	for _, t := range s.Turns {
 		t.Message = ""
 		i.Turns = append(i.Turns, t)
 	}
 	for _, from := range s.ScaleSets {
-		i.Sets = append(i.Sets, v1alpha1.ScaleSetStatus{Name: from.Name, Operations: from.Operations, RolledBack: from.RolledBack, PreviousImage: from.PreviousImage})
+		i.ScaleSets = append(i.ScaleSets, v1alpha1.ScaleSetStatus{Name: from.Name, Operations: from.Operations, RolledBack: from.RolledBack, PreviousImage: from.PreviousImage})
 	}
 	return i
 }
@@ -128,11 +125,7 @@ func (p *pass) write(ctx context.Context) error {
 	if p.isWritten() {
 		return nil
 	}
-	if err := p.writeStatus(ctx); err != nil {
-		return err
-	}
-	p.announce()
-	return nil
+	return p.writeStatus(ctx)
 }
 
 func (p *pass) writeStatus(ctx context.Context) error {
@@ -155,6 +148,12 @@ func (p *pass) recordProgress(t *machine.Turn, before *v1alpha1.MachineTurn) {
 		metrics.ObserveTurn(p.Name(), metrics.TurnFailed, t.Failed.Time.Sub(t.Since.Time))
 		p.Happened(events.NodeFailed(p.rollout, t.Failed.Message))
 	}
+	if t.Over && t.Updated {
+		took := p.Now.Sub(t.Since.Time)
+		p.rollout.Status.TurnSeconds = turnof.Average(p.rollout.Status.TurnSeconds, took)
+		metrics.ObserveTurn(p.Name(), metrics.TurnUpdated, took)
+		p.Happened(events.MachineReplaced(p.rollout, &t.MachineTurn))
+	}
 	if before.Phase == t.Phase {
 		return
 	}
@@ -167,19 +166,6 @@ func (p *pass) recordProgress(t *machine.Turn, before *v1alpha1.MachineTurn) {
 	}
 	if before.Node != "" && t.Node == "" || before.Node == "" && before.Machine != "" && t.Machine == "" {
 		p.Happened(events.MachineDeleted(p.rollout, &t.MachineTurn, before))
-	}
-}
-
-// announce adds the Events of turns that are over, after the status was written.
-func (p *pass) announce() {
-	for _, t := range p.turns {
-		if !t.Over || !t.Updated {
-			continue
-		}
-		took := p.Now.Sub(t.Since.Time)
-		p.rollout.Status.TurnSeconds = turnof.Average(p.rollout.Status.TurnSeconds, took)
-		metrics.ObserveTurn(p.Name(), metrics.TurnUpdated, took)
-		p.Happened(events.MachineReplaced(p.rollout, &t.MachineTurn))
 	}
 }
 

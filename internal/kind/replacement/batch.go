@@ -3,7 +3,7 @@
 package replacement
 
 import (
-	"cmp"
+	"maps"
 	"slices"
 
 	"moult.dev/moult/api/v1alpha1"
@@ -30,15 +30,11 @@ const (
 // Batches combines the cloud steps of turns into operations: in each set one Add per zone at a time, and a few Deletes.
 func (w *World) Batches(turns []*Turn) []Batch {
 	var all []Batch
-	for _, s := range w.Sets {
-		if !s.Known || s.Reason != "" {
-			continue
+	for _, name := range slices.Sorted(maps.Keys(w.Sets)) {
+		if s := w.Sets[name]; s.Known && s.Reason == "" {
+			all = slices.Concat(all, s.deletions(turns), s.additions(turns))
 		}
-		all = append(append(all, s.additions(turns)...), s.deletions(turns)...)
 	}
-	slices.SortFunc(all, func(a, b Batch) int {
-		return cmp.Or(cmp.Compare(a.Set.Name, b.Set.Name), cmp.Compare(b.Kind, a.Kind), cmp.Compare(a.Zone, b.Zone))
-	})
 	return all
 }
 

@@ -323,7 +323,7 @@ func TestNote(t *testing.T) {
 		}
 	}
 	s := v1alpha1.ScaleSetStatus{Name: "pool", Image: "three", Capacity: 3, Complete: true, PreviousImage: "one"}
-	blind := Note(s, &Set{Set: cloud.Set{Name: "pool"}, Reason: v1alpha1.ReasonCloudDenied, Message: "no"}, 0)
+	blind := Note(s, &Set{Set: cloud.Set{Name: "pool"}, Trouble: v1alpha1.ReasonCloudDenied, TroubleMessage: "no"}, 0)
 	if blind.Image != "three" || blind.Reason != v1alpha1.ReasonCloudDenied || blind.Capacity != 3 || !blind.Complete || blind.PreviousImage != "one" {
 		t.Errorf("%+v", blind)
 	}

@@ -83,15 +83,11 @@ func Note(before v1alpha1.ScaleSetStatus, s *Set, outdated int) v1alpha1.ScaleSe
 		}
 		after.Image, after.Model, after.Capacity, after.Machines, after.Outdated = s.Image, s.Model, int32(s.Capacity), int32(len(s.Machines)), int32(outdated)
 	}
-	reason, message := s.Reason, s.Message
+	reason, message := s.Trouble, s.TroubleMessage
 	switch {
 	case reason != "":
-	case s.Trouble != "":
-		reason, message = s.Trouble, s.TroubleMessage
 	case s.Unfit != "":
 		reason, message = v1alpha1.ReasonScaleSetUnfit, s.Unfit
-	case s.NoRoom != "":
-		reason, message = s.NoRoom, s.NoRoomMessage
 	case s.Busy != "" && len(s.Operations) == 0:
 		reason, message = v1alpha1.ReasonScaleSetBusy, s.Busy
 	}
