@@ -81,7 +81,7 @@ func (p *pass) recordRollbacks(ctx context.Context) {
 	}
 }
 
-// areThere reports whether the machines to delete exist at this moment, and are not protected. People may have protected them since the last look, and not
+// areThere reports whether the machines to delete exist at this moment, and are not protected or set aside. People may have done that since the last look, and not
 // every cloud respects that. A machine that has died must not be deleted again: the cloud may have replaced it, and its deletion would lower the capacity.
 func (p *pass) areThere(ctx context.Context, s *set, ids []string) bool {
 	all, err := call(ctx, p, "Machines", func(ctx context.Context) ([]cloud.Machine, error) {
@@ -92,7 +92,9 @@ func (p *pass) areThere(ctx context.Context, s *set, ids []string) bool {
 		return false
 	}
 	return !slices.ContainsFunc(ids, func(id string) bool {
-		return !slices.ContainsFunc(all, func(m cloud.Machine) bool { return m.ID == id && m.State != cloud.Deleting && !m.Protected })
+		return !slices.ContainsFunc(all, func(m cloud.Machine) bool {
+			return m.ID == id && m.State != cloud.Deleting && !m.Protected && m.Aside == ""
+		})
 	})
 }
 

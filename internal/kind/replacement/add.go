@@ -40,7 +40,7 @@ func (w *World) adding(t *Turn) {
 
 // exceedsSurge reports whether surge was lowered too far for a turn whose machine is not ordered yet.
 func (w *World) exceedsSurge(t *Turn, s *Set) bool {
-	if !s.Known || !t.Surplus() || w.needsReplacement(t) {
+	if !s.Known || !t.isSurplus() || w.needsReplacement(t) {
 		return false
 	}
 	// A replacement that no turn needs is deleted in any case.

@@ -69,15 +69,13 @@ func (s *Set) additions(turns []*Turn) []Batch {
 	}
 	ordering := slices.DeleteFunc(slices.Clone(turns), func(t *Turn) bool { return !s.mayOrder(t) || t.Step != StepAdd || busy[s.zone(t)] })
 	// Turns that must have a replacement come first: they may have no machine.
-	slices.SortStableFunc(ordering, func(a, b *Turn) int {
-		switch first := a.mustRestore() || a.Bound; {
-		case first == (b.mustRestore() || b.Bound):
+	rank := func(t *Turn) int {
+		if t.mustRestore() || t.Bound {
 			return 0
-		case first:
-			return -1
 		}
 		return 1
-	})
+	}
+	slices.SortStableFunc(ordering, func(a, b *Turn) int { return rank(a) - rank(b) })
 	var all []Batch
 	for _, t := range ordering[:min(room, len(ordering))] {
 		zone := s.zone(t)

@@ -30,7 +30,7 @@ func (s *Set) usage(turns []*Turn) (u usage) {
 		if t.ScaleSet != s.Name || t.Over {
 			continue
 		}
-		if t.Surplus() {
+		if t.isSurplus() {
 			u.used++
 		}
 		if t.Phase == v1alpha1.MachineAdding {

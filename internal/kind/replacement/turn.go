@@ -101,8 +101,8 @@ func (w *World) needsReplacement(t *Turn) bool {
 	return t.mustRestore() || w.Bound(t) && !w.SetOf(t).isGone(t.Machine)
 }
 
-// Surplus reports whether the set has an extra machine for the turn, or soon will.
-func (t *Turn) Surplus() bool {
+// isSurplus reports whether the set has an extra machine for the turn, or soon will.
+func (t *Turn) isSurplus() bool {
 	switch t.Phase {
 	case v1alpha1.MachineSoaking:
 		return false
