@@ -102,7 +102,9 @@ func (w *World) replacementLost(t *Turn) {
 	case w.replacementRemains(t, s):
 	case needed:
 		t.Bound = w.Bound(t) // The node may have left the control plane in part, or may have to wait for another member.
-		w.awaitReplacement(t)
+		t.forgetReplacement()
+		// PhaseSince stays: a machine made since then may be the replacement. Timeout counts from now.
+		t.Phase, t.UnreadySince, t.Message, t.moved = v1alpha1.MachineJoining, nodeturn.Stamp(w.Now), "", true
 	case s.isAdding() || s.lacksMachines():
 		t.Message = "machine " + t.Replacement + " is gone, and the one that the cloud makes in its place will be deleted"
 	default:
@@ -112,13 +114,6 @@ func (w *World) replacementLost(t *Turn) {
 			t.Replacement = m.ID
 		}
 	}
-}
-
-// awaitReplacement handles a turn that has lost its replacement and needs one. PhaseSince stays: a machine made since then may be the replacement. Timeout
-// counts from now.
-func (w *World) awaitReplacement(t *Turn) {
-	t.forgetReplacement()
-	t.Phase, t.UnreadySince, t.Message, t.moved = v1alpha1.MachineJoining, nodeturn.Stamp(w.Now), "", true
 }
 
 func (t *Turn) forgetReplacement() {
@@ -134,11 +129,7 @@ func (w *World) findReplacement(t *Turn, s *Set) {
 	case !w.needsReplacement(t):
 		w.replacementLost(t)
 	case s.isAdding() || s.lacksMachines() && m == nil:
-		since := t.PhaseSince.Time
-		if t.UnreadySince != nil {
-			since = t.UnreadySince.Time
-		}
-		w.waitForReplacement(t, since, "no machine has come to scale set "+s.Name+" that could take the place")
+		w.waitForReplacement(t, cmp.Or(t.UnreadySince, &t.PhaseSince).Time, "no machine has come to scale set "+s.Name+" that could take the place")
 	case m != nil:
 		t.Replacement, t.Failed = m.ID, nil
 		w.enter(t, v1alpha1.MachineJoining)
