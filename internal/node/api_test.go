@@ -238,10 +238,10 @@ func conditionsAreClearedBesideARelease(t *testing.T, c client.Client) {
 	if diff := cmp.Diff(map[string]string{v1alpha1.AnnotationEvicted: `["StatefulSet/shop/db"]`}, marks(after)); diff != "" {
 		t.Error(diff)
 	}
-	if err := ForgetEvicted(t.Context(), c, n, db); !apierrors.IsConflict(err) {
+	if err := ForgetEvicted(t.Context(), c, n); !apierrors.IsConflict(err) {
 		t.Errorf("got %v, want a conflict", err)
 	}
-	decide(t, c, func(n *corev1.Node) error { return ForgetEvicted(t.Context(), c, n, db) })
+	decide(t, c, func(n *corev1.Node) error { return ForgetEvicted(t.Context(), c, n) })
 	if left := marks(read(t, c)); len(left) != 0 {
 		t.Errorf("got %v", left)
 	}

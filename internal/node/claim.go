@@ -32,10 +32,10 @@ func Held(claims []v1alpha1.Claim, rollout types.UID) *v1alpha1.Claim {
 	return nil
 }
 
-// CordonedFor reports whether the node is unschedulable because of this claim, so that the end of the turn uncordons it.
+// cordonedFor reports whether the node is unschedulable because of this claim, so that the end of the turn uncordons it.
 // Such a node has the rollout's mark, or it was schedulable at the claim and the tool that cordons sets no mark. A node
 // that a person cordoned has neither.
-func CordonedFor(n *corev1.Node, claim v1alpha1.Claim) bool {
+func cordonedFor(n *corev1.Node, claim v1alpha1.Claim) bool {
 	return n.Spec.Unschedulable && (n.Annotations[v1alpha1.AnnotationCordonedBy] == claim.Rollout || claim.Uncordon)
 }
 

@@ -269,7 +269,7 @@ func TestCordonedFor(t *testing.T) {
 		"cordoned by this one":              {holding(true, plan), own(), true},
 		"cordoned by another":               {holding(true, other), own(), false},
 	} {
-		if got := CordonedFor(tc.node, tc.claim); got != tc.want {
+		if got := cordonedFor(tc.node, tc.claim); got != tc.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}

@@ -62,8 +62,8 @@ func patchConditions(ctx context.Context, c client.Client, n *corev1.Node, chang
 		if len(changed) == 0 {
 			return nil
 		}
-		body, err := json.Marshal(statusPatch{
-			Metadata: patchMetadata{ResourceVersion: n.ResourceVersion}, Status: status{Conditions: changed},
+		body, err := json.Marshal(patch{
+			Metadata: patchMetadata{ResourceVersion: n.ResourceVersion}, Status: map[string]any{"conditions": changed},
 		})
 		if err != nil {
 			return err
@@ -72,15 +72,6 @@ func patchConditions(ctx context.Context, c client.Client, n *corev1.Node, chang
 		return c.Status().Patch(ctx, written, client.RawPatch(types.StrategicMergePatchType, body))
 	})
 	return written, err
-}
-
-type statusPatch struct {
-	Metadata patchMetadata `json:"metadata"`
-	Status   status        `json:"status"`
-}
-
-type status struct {
-	Conditions []corev1.NodeCondition `json:"conditions"`
 }
 
 // on returns the new condition, and whether it must be written.
@@ -126,11 +117,6 @@ func ClearConditions(ctx context.Context, c client.Client, n *corev1.Node, by st
 		return nil, fmt.Errorf("clearing conditions of node %s, %w", n.Name, err)
 	}
 	return cleared, nil
-}
-
-// InMaintenance reports whether the node has a True condition of this rollout.
-func InMaintenance(n *corev1.Node, by string) bool {
-	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return isOurs(&c, by) })
 }
 
 // isOurs reports whether the condition is a lifecycle condition that is True for this rollout.

@@ -82,19 +82,10 @@ func Evicting(workloads ...Workload) Also {
 			recorded = nil
 		}
 		if len(workloads) > 0 {
-			record(n, append(recorded, workloads...))
+			record := formatEvicted(append(recorded, workloads...))
+			set(&n.Annotations, map[string]*string{v1alpha1.AnnotationEvicted: &record})
 		}
 	}
-}
-
-// record sets the record of evictions; an empty one is deleted.
-func record(n *corev1.Node, workloads []Workload) {
-	var value *string
-	if len(workloads) > 0 {
-		text := formatEvicted(workloads)
-		value = &text
-	}
-	set(&n.Annotations, map[string]*string{v1alpha1.AnnotationEvicted: value})
 }
 
 // RecordEvicted adds these workloads to the Node's record of evictions. It writes nothing if the record has them all.
@@ -111,16 +102,11 @@ func RecordEvicted(ctx context.Context, c client.Client, n *corev1.Node, workloa
 	return nil
 }
 
-// ForgetEvicted removes these workloads from the Node's record of evictions; an empty record is deleted. It writes nothing
-// if the record has none of them. It fails with a conflict if the Node changed since it was read; the caller decides again.
-func ForgetEvicted(ctx context.Context, c client.Writer, n *corev1.Node, workloads ...Workload) error {
+// ForgetEvicted deletes the Node's record of evictions. It fails with a conflict if the Node changed since it was read; the caller decides again.
+func ForgetEvicted(ctx context.Context, c client.Writer, n *corev1.Node) error {
 	err := write(ctx, c, n, func(n *corev1.Node) error {
-		recorded, err := ParseEvicted(n.Annotations)
-		left := slices.DeleteFunc(slices.Clone(recorded), func(w Workload) bool { return slices.Contains(workloads, w) })
-		if len(left) < len(recorded) {
-			record(n, left)
-		}
-		return err
+		delete(n.Annotations, v1alpha1.AnnotationEvicted)
+		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("clearing evictions of node %s, %w", n.Name, err)

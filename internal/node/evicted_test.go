@@ -114,28 +114,16 @@ func TestRecordIsBounded(t *testing.T) {
 }
 
 func TestForgetEvicted(t *testing.T) {
-	const all = `["ReplicaSet/shop/cart-5d4f","ReplicationController/depot/stock","StatefulSet/shop/db"]`
-	for name, tc := range map[string]struct {
-		workloads    []Workload
-		before, want string
-	}{
-		"some":             {[]Workload{stock, db}, all, `["ReplicaSet/shop/cart-5d4f"]`},
-		"all":              {[]Workload{stock, db, cart}, all, ""},
-		"none":             {nil, all, all},
-		"what is not":      {[]Workload{{"StatefulSet", "shop", "other"}}, all, all},
-		"without a record": {[]Workload{db}, "", ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := fake.NewClientBuilder().WithObjects(recording(tc.before)).Build()
-			before := read(t, c)
-			if err := ForgetEvicted(t.Context(), c, before, tc.workloads...); err != nil {
-				t.Fatal(err)
-			}
-			expectNode(t, recording(tc.want), c)
-			if wrote := read(t, c).ResourceVersion != before.ResourceVersion; wrote != (tc.before != tc.want) {
-				t.Errorf("wrote: %v", wrote)
-			}
-		})
+	for _, record := range []string{`["ReplicaSet/shop/cart-5d4f","StatefulSet/shop/db"]`, ""} {
+		c := fake.NewClientBuilder().WithObjects(recording(record)).Build()
+		before := read(t, c)
+		if err := ForgetEvicted(t.Context(), c, before); err != nil {
+			t.Fatal(err)
+		}
+		expectNode(t, recording(""), c)
+		if wrote := read(t, c).ResourceVersion != before.ResourceVersion; wrote != (record != "") {
+			t.Errorf("%s: wrote: %v", record, wrote)
+		}
 	}
 }
 
@@ -146,13 +134,8 @@ func TestForgetEvictedLoses(t *testing.T) {
 	if err := RecordEvicted(t.Context(), c, stale, cart); err != nil {
 		t.Fatal(err)
 	}
-	if err := ForgetEvicted(t.Context(), c, stale, db); !apierrors.IsConflict(err) {
+	if err := ForgetEvicted(t.Context(), c, stale); !apierrors.IsConflict(err) {
 		t.Errorf("got %v, want a conflict", err)
 	}
 	expectNode(t, recording(`["ReplicaSet/shop/cart-5d4f","StatefulSet/shop/db"]`), c)
-
-	broken := recording("{")
-	if err := ForgetEvicted(t.Context(), c, broken, db); err == nil || !strings.HasPrefix(err.Error(), "clearing evictions of node n1, reading annotation ") {
-		t.Errorf("got %v", err)
-	}
 }

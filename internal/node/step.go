@@ -70,6 +70,7 @@ func write(ctx context.Context, c client.Writer, n *corev1.Node, edit func(*core
 type patch struct {
 	Metadata patchMetadata  `json:"metadata"`
 	Spec     map[string]any `json:"spec,omitempty"`
+	Status   map[string]any `json:"status,omitempty"`
 }
 
 type patchMetadata struct {
@@ -97,7 +98,7 @@ func difference(before, after map[string]string) map[string]*string {
 func (s *Step) edit(n *corev1.Node) error {
 	by := s.Claim.Rollout
 	// The rollout's mark or the given claim says whether this turn cordoned the node.
-	cordoned := CordonedFor(n, s.Claim)
+	cordoned := cordonedFor(n, s.Claim)
 	if !s.Unclaimed {
 		claims, err := claimsWith(n, s.Claim, !s.Release)
 		if err != nil {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -49,16 +48,12 @@ func (d *Drain) isDead(n *corev1.Node) (dead bool, at time.Time) {
 	if !d.Deletes {
 		return false, time.Time{}
 	}
-	since := n.CreationTimestamp.Time
-	for i := range n.Status.Conditions {
-		c := &n.Status.Conditions[i]
-		if c.Type != corev1.NodeReady {
-			continue
-		}
-		if c.Status == corev1.ConditionTrue {
-			return false, time.Time{}
-		}
-		since = c.LastTransitionTime.Time
+	ready, since := nodeturn.Ready(n)
+	if ready {
+		return false, time.Time{}
+	}
+	if since.IsZero() {
+		since = n.CreationTimestamp.Time
 	}
 	if at = since.Add(deadAfter); d.Now.Before(at) {
 		return false, at
@@ -115,7 +110,7 @@ func (d *Drain) Pass(ctx context.Context, n *corev1.Node, since time.Time) (Outc
 		return k.last, nil
 	case k.generation == d.Generation && !k.stale.Load() && !due && k.dead == dead:
 		o := k.last
-		o.Wake = soonest(o.Wake, at)
+		o.Wake = nodeturn.Earlier(o.Wake, at)
 		return o, nil
 	}
 	k.stale.Store(false)
@@ -128,9 +123,9 @@ func (d *Drain) Pass(ctx context.Context, n *corev1.Node, since time.Time) (Outc
 		k.stale.Store(true)
 		return Outcome{Message: err.Error()}, err
 	}
-	k.last, k.generation, k.dead = Outcome{Done: r.Done(), Message: r.Left(), Wake: soonest(r.Next, at)}, d.Generation, dead
+	k.last, k.generation, k.dead = Outcome{Done: r.Done(), Message: r.Left(), Wake: nodeturn.Earlier(r.Next, at)}, d.Generation, dead
 	if dead && r.Next.IsZero() && !r.Done() {
-		k.last.Wake = soonest(d.Now.Add(overdue), at) // Overdue pods stop blocking then, also after the drain's timeout.
+		k.last.Wake = nodeturn.Earlier(d.Now.Add(overdue), at) // Overdue pods stop blocking then, also after the drain's timeout.
 	}
 	if evicted := evictedBy(&r); len(evicted) > 0 {
 		// Begin has not recorded pods that arrived after it.
@@ -156,7 +151,7 @@ func (p *Pass[T]) DrainOf(n *corev1.Node, turn string) *Drain {
 	}
 }
 
-func (p *Pass[T]) drainOf(b *Turn) *Drain { return p.DrainOf(b.Node, b.Claim.Turn) }
+func (p *Pass[T]) drainOf(b *nodeturn.Turn) *Drain { return p.DrainOf(b.Node, b.Claim.Turn) }
 
 // Cordon makes the node of a turn unschedulable. If the turn drains, the same write records whose pods will be evicted. If the options refuse
 // a pod, the node is not cordoned, and the turn fails.
@@ -175,7 +170,7 @@ func (p *Pass[T]) Cordon(ctx context.Context, t T, drains bool, also ...node.Als
 		}
 		also = append(also, recording...)
 	}
-	if err := p.Hold(ctx, t, claim, node.Step{Cordon: true, Also: also}); err != nil {
+	if err := p.hold(ctx, t, claim, node.Step{Cordon: true, Also: also}); err != nil {
 		return err
 	}
 	log.FromContext(ctx).Info("node cordoned", "node", b.Node.Name)
@@ -183,28 +178,26 @@ func (p *Pass[T]) Cordon(ctx context.Context, t T, drains bool, also ...node.Als
 }
 
 // DrainNode advances a drain that began at since, and reports it in the node's conditions. over is true once the drain is done, and the
-// condition Drained is True or can't be set. A drain that can't be done fails the turn.
+// condition Drained is True. A drain that can't be done fails the turn.
 func (p *Pass[T]) DrainNode(ctx context.Context, t T, since time.Time) (over bool, err error) {
 	b := t.Base()
 	o, err := p.drainOf(b).Pass(ctx, b.Node, since)
 	b.Message = o.Message
 	p.WakeAt(o.Wake)
+	stage := Draining
 	switch {
 	case err != nil:
 		return false, err
 	case o.Failure != nil:
 		b.FailWith(*o.Failure)
 		return false, p.Fail(ctx, t)
-	case !o.Done:
-		return false, p.ReportStage(ctx, t, Draining)
-	case IsReportedDrained(b.Node):
+	case o.Done && IsReportedDrained(b.Node):
 		return true, nil
+	case o.Done:
+		stage = Drained
+		p.WakeAt(p.Now.Add(fleet.Coalesce)) // The next pass reads the changed Node.
 	}
-	if _, err := p.drainOf(b).report(ctx, b.Node, Drained); err != nil {
-		return !apierrors.IsConflict(err), onlyConflict(ctx, b.Node, err)
-	}
-	p.WakeAt(p.Now.Add(fleet.Coalesce)) // The next pass reads the changed Node.
-	return false, nil
+	return false, p.ReportStage(ctx, t, stage)
 }
 
 // IsReportedDrained reports whether the node's conditions say that it is drained.
@@ -217,7 +210,7 @@ func IsReportedDrained(n *corev1.Node) bool {
 // ReportStage sets the node's conditions to the stage of its turn.
 func (p *Pass[T]) ReportStage(ctx context.Context, t T, stage Stage) error {
 	b := t.Base()
-	wake, err := p.drainOf(b).Tell(ctx, b.Node, stage)
+	wake, err := p.drainOf(b).ReportStage(ctx, b.Node, stage)
 	p.WakeAt(wake)
 	return err
 }
@@ -233,14 +226,6 @@ func (p *Pass[T]) KeepPods(needs func(T) bool) {
 		}
 	}
 	p.Works.Keep(p.Key, nodes)
-}
-
-// soonest returns the earlier of two times; zero means none.
-func soonest(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
 }
 
 // stuck returns why a drain can't continue.
@@ -277,45 +262,31 @@ const (
 	Drained
 )
 
-// Tell sets the node's conditions to the stage of its turn. wake is when a newer message may be written. It returns only conflicts: other errors
-// are logged, and do not stop the turn.
-func (d *Drain) Tell(ctx context.Context, n *corev1.Node, stage Stage) (wake time.Time, err error) {
-	wake, err = d.report(ctx, n, stage)
-	return wake, onlyConflict(ctx, n, err)
-}
-
-// onlyConflict returns a conflict, and logs any other error.
-func onlyConflict(ctx context.Context, n *corev1.Node, err error) error {
-	if err == nil || apierrors.IsConflict(err) {
-		return err
-	}
-	log.FromContext(ctx).Error(err, "the node's conditions can't be set", "node", n.Name)
-	return nil
-}
-
-func (d *Drain) report(ctx context.Context, n *corev1.Node, stage Stage) (wake time.Time, err error) {
-	conditions := []node.Condition{{Type: corev1.NodeMaintenanceInProgress, True: true, Message: "the node is in maintenance"}}
+// ReportStage sets the node's conditions to the stage of its turn. wake is when a newer message may be written.
+func (d *Drain) ReportStage(ctx context.Context, n *corev1.Node, stage Stage) (wake time.Time, err error) {
+	progress, drained := "nothing is being drained", "the node is not drained"
 	switch stage {
 	case Maintained:
-		// Both may be True from a drain before a person uncordoned the node.
-		conditions = append(conditions,
-			node.Condition{Type: corev1.NodeDrainInProgress, Message: "nothing is being drained"},
-			node.Condition{Type: corev1.NodeDrained, Message: "the node is not drained"})
 	case Draining:
-		k := d.Works.of(d.Of)
-		left := k.last.Message
-		if k.reported == "" || left != k.reported && d.Now.Sub(k.reportedAt) >= reportEvery {
-			k.reported, k.reportedAt = left, d.Now
-		} else if left != k.reported {
-			wake = k.reportedAt.Add(reportEvery)
-		}
-		conditions = append(conditions,
-			node.Condition{Type: corev1.NodeDrainInProgress, True: true, Message: k.reported},
-			node.Condition{Type: corev1.NodeDrained, Message: "the drain goes on"})
+		progress, wake = d.reportable()
 	case Drained:
-		conditions = append(conditions,
-			node.Condition{Type: corev1.NodeDrainInProgress, Message: "the drain is over"},
-			node.Condition{Type: corev1.NodeDrained, True: true, Message: "the node is drained"})
+		progress, drained = "the drain is over", "the node is drained"
 	}
-	return wake, node.SetConditions(ctx, d.Client, n, d.Holder, d.Now, conditions...)
+	return wake, node.SetConditions(ctx, d.Client, n, d.Holder, d.Now,
+		node.Condition{Type: corev1.NodeMaintenanceInProgress, True: true, Message: "the node is in maintenance"},
+		node.Condition{Type: corev1.NodeDrainInProgress, True: stage == Draining, Message: progress},
+		node.Condition{Type: corev1.NodeDrained, True: stage == Drained, Message: drained})
+}
+
+// reportable returns what to say about the drain: the last message, or the one before it until wake.
+func (d *Drain) reportable() (message string, wake time.Time) {
+	k := d.Works.of(d.Of)
+	switch next := k.reportedAt.Add(reportEvery); {
+	case k.last.Message == k.reported:
+	case k.reported == "" || !d.Now.Before(next):
+		k.reported, k.reportedAt = k.last.Message, d.Now
+	default:
+		wake = next
+	}
+	return k.reported, wake
 }

@@ -175,7 +175,7 @@ func TestDrainGoesOn(t *testing.T) {
 func TestTellOfDrainToCome(t *testing.T) {
 	d := newDrain(t, nodeA(corev1.ConditionTrue, now))
 	for _, stage := range []Stage{Draining, Drained, Maintained} {
-		if _, err := d.Tell(t.Context(), d.node, stage); err != nil {
+		if _, err := d.ReportStage(t.Context(), d.node, stage); err != nil {
 			t.Fatal(err)
 		}
 		d.reread()

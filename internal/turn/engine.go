@@ -43,26 +43,25 @@ type Engine struct {
 	Waiting *fleet.Waiters
 	Retries *Retries
 
-	// Drainer drains nodes, Works holds the state of these drains, and Woken wakes a rollout when pods of its nodes change: see DrainBy.
+	// Drainer drains nodes, Works holds the state of these drains, and Woken wakes a rollout when pods of its nodes change.
 	Drainer    *drain.Drainer
 	Works      *Works
 	Woken      *Bell
 	followPods func(context.Context) error
 }
 
-// NewEngine returns the engine of one kind of rollouts.
-func NewEngine(kind string, clk clock.PassiveClock, c client.Client, f *fleet.Fleet, recorder *events.Recorder) *Engine {
-	return &Engine{
+// NewEngine returns the engine of one kind of rollouts. It drains nodes with live, which reads past the cache and whose config comes from
+// drain.NeverWait. It watches the pods of the drained nodes with pods.
+func NewEngine(
+	kind string, clk clock.PassiveClock, c client.Client, live drain.Client, pods typedcorev1.CoreV1Interface, f *fleet.Fleet, recorder *events.Recorder,
+) *Engine {
+	e := &Engine{
 		Kind: kind, Clock: clk, Client: c, Fleet: f, Events: recorder,
 		Reports: fleet.NewReports(), Waiting: fleet.NewWaiters(), Retries: NewRetries(clk, kind),
+		Drainer: drain.New(clk, live), Woken: &Bell{},
 	}
-}
-
-// DrainBy lets the engine drain nodes. live reads past the cache, and its config comes from drain.NeverWait. The engine watches the pods of
-// the drained nodes with pods.
-func (e *Engine) DrainBy(live drain.Client, pods typedcorev1.CoreV1Interface) *Engine {
 	watcher := drain.NewWatcher(pods, e.PodsChanged)
-	e.Drainer, e.Works, e.Woken, e.followPods = drain.New(e.Clock, live), NewWorks(watcher), &Bell{}, watcher.Run
+	e.Works, e.followPods = NewWorks(watcher), watcher.Run
 	return e
 }
 
@@ -101,24 +100,27 @@ func (e *Engine) Forget(key types.NamespacedName) {
 }
 
 // Mechanism is how one kind of rollouts changes a node. The engine does the rest: claims, failures, soak, release, and the order.
-type Mechanism[T Taker] interface {
+type Mechanism[T nodeturn.Taker] interface {
 	// Strategy returns the rollout's strategy for this number of nodes. It is called before each decision.
 	Strategy(total int) rollout.Strategy
-	// Start returns the write that claims a node for its turn. It is nil if the turn already has its claim.
+	// Start returns the write that claims a node for its turn, also in StepAdopt. It is nil if the turn already has its claim.
 	Start(T) *Write
 	// Take performs a step that only this mechanism has.
 	Take(context.Context, T) error
 	// Soak, Finish, Fail and Release return what to write when a turn soaks, is done, has failed, or is no longer wanted. The engine
-	// adds the claim, and uncordons a node that the turn cordoned; in Fail only with Restore. Finish and Release use only Also and Then.
+	// adds the claim, and uncordons a node that the turn cordoned; in Fail only with Restore.
 	Soak(T) Write
 	Finish(T) Write
 	Fail(T) Write
 	Release(T) Write
 }
 
-// Write is a write to a turn's node. Then is called after the write; it may be nil.
+// Write is what a mechanism adds to a write to a turn's node.
 type Write struct {
-	node.Step
+	Claim   v1alpha1.Claim // only in Start
+	Restore bool           // only in Fail
+	Also    []node.Also
+	// Then is called after the write. It may be nil.
 	Then func()
 }
 
@@ -129,7 +131,7 @@ func (w *Write) written() {
 }
 
 // Pass is one reconcile of a rollout that exists.
-type Pass[T Taker] struct {
+type Pass[T nodeturn.Taker] struct {
 	*Engine
 	Mechanism Mechanism[T]
 	Key       types.NamespacedName
@@ -163,9 +165,7 @@ type Pass[T Taker] struct {
 func (p *Pass[T]) WakeAt(when time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !when.IsZero() && (p.Wake.IsZero() || when.Before(p.Wake)) {
-		p.Wake = when
-	}
+	p.Wake = nodeturn.Earlier(p.Wake, when)
 }
 
 // Happened adds an Event, which Report emits.
@@ -181,7 +181,7 @@ func (p *Pass[T]) Settle(ctx context.Context) error {
 	for _, t := range p.Turns {
 		b := t.Base()
 		p.WakeAt(b.Wake)
-		if b.Step != StepNone {
+		if b.Step != nodeturn.StepNone {
 			due = append(due, t)
 		}
 	}
@@ -192,28 +192,42 @@ func (p *Pass[T]) Settle(ctx context.Context) error {
 func (p *Pass[T]) take(ctx context.Context, t T) error {
 	b := t.Base()
 	switch b.Step {
-	case StepNone:
+	case nodeturn.StepNone:
 		return nil
-	case StepFail:
+	case nodeturn.StepFail:
 		return p.Fail(ctx, t)
-	case StepSoak:
+	case nodeturn.StepSoak:
 		return p.soak(ctx, t)
-	case StepFinish:
+	case nodeturn.StepFinish:
 		return p.finish(ctx, t)
-	case StepRelease:
+	case nodeturn.StepRelease:
 		return p.Release(ctx, t)
-	case StepTaint:
+	case nodeturn.StepAdopt:
+		return p.claimNode(ctx, t)
+	case nodeturn.StepTaint:
 		return node.Taint(ctx, p.Client, b.Node, p.Taint)
-	case StepUntaint:
+	case nodeturn.StepUntaint:
 		return node.Untaint(ctx, p.Client, b.Node, p.Taint)
 	default:
 		return p.Mechanism.Take(ctx, t)
 	}
 }
 
-// Hold writes the claim with a step.
-func (p *Pass[T]) Hold(ctx context.Context, t T, claim v1alpha1.Claim, s node.Step) error {
+// Hold writes the claim, and further changes of the node.
+func (p *Pass[T]) Hold(ctx context.Context, t T, claim v1alpha1.Claim, also ...node.Also) error {
+	return p.hold(ctx, t, claim, node.Step{Also: also})
+}
+
+// hold writes the claim with a step. A step that restores the node ends its maintenance first.
+func (p *Pass[T]) hold(ctx context.Context, t T, claim v1alpha1.Claim, s node.Step) error {
 	b := t.Base()
+	if s.Restore {
+		n, err := node.ClearConditions(ctx, p.Client, b.Node, p.Holder, p.Now)
+		if err != nil {
+			return err
+		}
+		b.Node = n
+	}
 	s.Claim = claim
 	if err := node.Write(ctx, p.Client, b.Node, s); err != nil {
 		return err
@@ -230,14 +244,7 @@ func (p *Pass[T]) Fail(ctx context.Context, t T) error {
 	claim.Failed = &failure
 	claim.Failures++
 	write := p.Mechanism.Fail(t)
-	var err error
-	if write.Restore {
-		err = p.endMaintenance(ctx, b)
-	}
-	if err == nil {
-		err = p.Hold(ctx, t, claim, write.Step)
-	}
-	if err != nil {
+	if err := p.hold(ctx, t, claim, node.Step{Restore: write.Restore, Also: write.Also}); err != nil {
 		// The failure is not recorded, so the node is shown as still updating. The next pass tries again.
 		b.Unit.State, b.Unit.Since, b.Unit.Reason, b.Unit.Message, b.Unit.Skipped = v1alpha1.UnitUpdating, claim.Since.Time, "", "", false
 		b.Message = failure.Message
@@ -254,12 +261,8 @@ func (p *Pass[T]) soak(ctx context.Context, t T) error {
 	b := t.Base()
 	claim := *b.Claim
 	claim.Soaking = &metav1.Time{Time: b.Unit.Since}
-	if err := p.endMaintenance(ctx, b); err != nil {
-		return err
-	}
 	write := p.Mechanism.Soak(t)
-	write.Restore = true
-	if err := p.Hold(ctx, t, claim, write.Step); err != nil {
+	if err := p.hold(ctx, t, claim, node.Step{Restore: true, Also: write.Also}); err != nil {
 		return err
 	}
 	write.written()
@@ -299,22 +302,13 @@ func (p *Pass[T]) Release(ctx context.Context, t T) error {
 	return nil
 }
 
-func (p *Pass[T]) release(ctx context.Context, b *Turn, also []node.Also) error {
+func (p *Pass[T]) release(ctx context.Context, b *nodeturn.Turn, also []node.Also) error {
 	if err := Release(ctx, p.Client, b.Node, *b.Claim, p.Now, also); err != nil {
 		return err
 	}
 	b.Claim, b.Message = nil, ""
 	b.Unit.Claimed, b.Unit.Skipped, b.Unit.Reason, b.Unit.Message, b.Unit.RetryAt = false, false, "", "", time.Time{}
 	return nil
-}
-
-// endMaintenance clears the node's maintenance conditions. The write that uncordons the node comes after it.
-func (p *Pass[T]) endMaintenance(ctx context.Context, b *Turn) error {
-	n, err := EndMaintenance(ctx, p.Client, b.Node, p.Holder, p.Now)
-	if err == nil {
-		b.Node = n
-	}
-	return err
 }
 
 // Start decides which nodes start, and claims them under the fleet's lock with a new snapshot. It returns the chosen turns, even if a claim failed.
@@ -325,7 +319,7 @@ func (p *Pass[T]) Start(ctx context.Context) ([]T, error) {
 		err = p.Fleet.Admit(ctx, func(now fleet.Snapshot) error {
 			p.Now = p.Clock.Now() // The wait for the lock may be long.
 			p.Decide(now.Fleet)
-			return p.claim(ctx)
+			return Each(p.chosen(), func(t T) error { return p.claimNode(ctx, t) })
 		})
 	}
 	log.FromContext(ctx).V(1).Info("decided", "start", p.Decision.Start, "waiting", len(p.Decision.Waiting), "next", p.Decision.Next)
@@ -365,30 +359,24 @@ func (p *Pass[T]) chosen() []T {
 
 func (p *Pass[T]) needsClaim(t T) bool { return p.Mechanism.Start(t) != nil }
 
-// claim claims the nodes that the decision starts.
-func (p *Pass[T]) claim(ctx context.Context) error {
-	return Each(p.chosen(), func(t T) error {
-		b, write := t.Base(), p.Mechanism.Start(t)
-		if write == nil {
-			return nil
-		}
-		if err := p.Hold(ctx, t, write.Claim, write.Step); err != nil {
-			p.Waits(t, v1alpha1.ReasonClaimLost, err)
-			return err
-		}
-		b.Unit.State, b.Unit.Since, b.Unit.Reason, b.Unit.Message = v1alpha1.UnitUpdating, write.Claim.Since.Time, "", ""
-		b.Unit.InTurn, b.Unit.Skipped, b.Message = false, false, ""
-		log.FromContext(ctx).Info("node claimed", "node", b.Node.Name, "revision", write.Claim.Revision)
-		write.written()
+// claimNode claims the node of a turn, unless the turn already has its claim.
+func (p *Pass[T]) claimNode(ctx context.Context, t T) error {
+	b, write := t.Base(), p.Mechanism.Start(t)
+	if write == nil {
 		return nil
-	})
-}
-
-// Waits records why a chosen unit did not start.
-func (p *Pass[T]) Waits(t T, reason v1alpha1.Reason, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.Decision.Waiting = append([]rollout.Wait{{Node: t.Base().Unit.Node, Reason: reason, Message: err.Error()}}, p.Decision.Waiting...)
+	}
+	if err := p.Hold(ctx, t, write.Claim, write.Also...); err != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		lost := rollout.Wait{Node: b.Unit.Node, Reason: v1alpha1.ReasonClaimLost, Message: err.Error()}
+		p.Decision.Waiting = slices.Insert(p.Decision.Waiting, 0, lost)
+		return err
+	}
+	b.Unit.State, b.Unit.Since, b.Unit.Reason, b.Unit.Message = v1alpha1.UnitUpdating, write.Claim.Since.Time, "", ""
+	b.Unit.InTurn, b.Unit.Skipped, b.Message = false, false, ""
+	log.FromContext(ctx).Info("node claimed", "node", b.Node.Name, "revision", write.Claim.Revision)
+	write.written()
+	return nil
 }
 
 // Name is the rollout's name in metrics.

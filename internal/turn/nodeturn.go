@@ -4,23 +4,10 @@ package turn
 
 import "moult.dev/moult/internal/kind/nodeturn"
 
-// Names of package nodeturn that controllers use.
+// Types of package nodeturn that controllers use.
 type (
-	Turn  = nodeturn.Turn
-	Step  = nodeturn.Step
-	Taker = nodeturn.Taker
-)
-
-// The steps that all mechanisms have.
-const (
-	StepNone    = nodeturn.StepNone
-	StepAdopt   = nodeturn.StepAdopt
-	StepFail    = nodeturn.StepFail
-	StepSoak    = nodeturn.StepSoak
-	StepFinish  = nodeturn.StepFinish
-	StepRelease = nodeturn.StepRelease
-	StepTaint   = nodeturn.StepTaint
-	StepUntaint = nodeturn.StepUntaint
+	Turn = nodeturn.Turn
+	Step = nodeturn.Step
 )
 
 // Functions of package nodeturn that controllers use.

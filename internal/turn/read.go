@@ -79,11 +79,15 @@ func DecodeInto(stored *unstructured.Unstructured, r client.Object) (malformed, 
 	return fmt.Errorf("the %s can't be read: %w", stored.GetKind(), malformed), nil
 }
 
-// StatusOf returns the status of a stored NodeRollout. A part that can't be read is empty, and the next report writes it again.
-func StatusOf(stored *unstructured.Unstructured) v1alpha1.NodeRolloutStatus {
-	s := v1alpha1.NodeRolloutStatus{}
-	if content, ok := stored.Object["status"].(map[string]any); ok {
-		_ = runtime.DefaultUnstructuredConverter.FromUnstructured(content, &s)
-	}
+// StatusOf returns the status of a stored NodeRollout.
+func StatusOf(stored *unstructured.Unstructured) (s v1alpha1.NodeRolloutStatus) {
+	DecodeStatus(stored, &s)
 	return s
+}
+
+// DecodeStatus sets s to the status of a stored rollout. A part that can't be read is empty, and the next report writes it again.
+func DecodeStatus(stored *unstructured.Unstructured, s any) {
+	if content, ok := stored.Object["status"].(map[string]any); ok {
+		_ = runtime.DefaultUnstructuredConverter.FromUnstructured(content, s)
+	}
 }

@@ -19,19 +19,11 @@ import (
 // Release removes the claim from the node, and uncordons the node if the turn cordoned it. It clears the maintenance conditions first,
 // because nothing clears them once the claim is gone.
 func Release(ctx context.Context, c client.Client, n *corev1.Node, claim v1alpha1.Claim, now time.Time, also []node.Also) error {
-	n, err := EndMaintenance(ctx, c, n, claim.Rollout, now)
+	n, err := node.ClearConditions(ctx, c, n, claim.Rollout, now)
 	if err == nil {
 		err = node.Write(ctx, c, n, node.Step{Claim: claim, Release: true, Restore: true, Also: also})
 	}
 	return client.IgnoreNotFound(err)
-}
-
-// EndMaintenance sets this rollout's maintenance conditions of the node to False. It returns the node as it is after the write.
-func EndMaintenance(ctx context.Context, c client.Client, n *corev1.Node, rollout string, now time.Time) (*corev1.Node, error) {
-	if !node.InMaintenance(n, rollout) {
-		return n, nil
-	}
-	return node.ClearConditions(ctx, c, n, rollout, now)
 }
 
 // Clear removes from all Nodes the claims of a deleted rollout, or of an earlier one with the same name. live is the UID of the current rollout.

@@ -99,21 +99,22 @@ func (p *Pass[T]) TurnSeconds(before int32) int32 {
 	return before
 }
 
-// Report emits the pending Events, and writes the status if it differs from the stored one. Two writes are at least
-// fleet.StatusInterval apart. It returns whether it wrote the status.
-func (p *Pass[T]) Report(ctx context.Context, stored *unstructured.Unstructured, before, after any) (written bool, err error) {
+// Report emits the pending Events, and writes the status if it differs from the stored one. Then it calls emit. Two writes are at least
+// fleet.StatusInterval apart.
+func (p *Pass[T]) Report(ctx context.Context, stored *unstructured.Unstructured, before, after any, emit func()) error {
 	// The Events are true even if the status can't be written now.
 	p.Events.Emit(p.Pending...)
 	p.Pending = nil
 	write, again := p.Reports.Next(p.UID, stored.GetResourceVersion(), !equality.Semantic.DeepEqual(before, after), p.Now)
 	p.WakeAt(again)
 	if !write {
-		return false, nil
+		return nil
 	}
 	if _, err := p.WriteStatus(ctx, stored, after); err != nil {
-		return false, client.IgnoreNotFound(err)
+		return client.IgnoreNotFound(err)
 	}
-	return true, nil
+	emit()
+	return nil
 }
 
 // WriteStatus writes the status, and returns the written rollout. It fails with a conflict if the rollout has changed since it was read.

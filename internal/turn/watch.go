@@ -4,7 +4,6 @@ package turn
 
 import (
 	"context"
-	"maps"
 	"reflect"
 	"strings"
 	"sync"
@@ -55,68 +54,62 @@ func Soon(requests MapFunc) handler.Funcs {
 }
 
 // RolloutsOfNode maps a node to the NodeRollouts of one controller, for replacements or for host updates. They select the node before or after
-// the change, or have a claim, a mark or a taint on it. A rollout of the other controller is included only if an earlier one of its name left
-// something that only this controller removes. A selector that can't be read matches no node.
+// the change, or have a claim, a mark or a taint on it. A selector that can't be read matches no node.
 func RolloutsOfNode(c client.Reader, replacements bool) MapFunc {
-	return rolloutsOfNode(c, GroupVersionKind, "", &replacements)
+	return rolloutsOfNode(c, GroupVersionKind, "", func(r *unstructured.Unstructured) bool { return Replaces(r) == replacements })
 }
 
 // PlansOfNode maps a node to Plans of a namespace, by the same rules.
 func PlansOfNode(c client.Reader, kind schema.GroupVersionKind, namespace string) MapFunc {
-	return rolloutsOfNode(c, kind, namespace, nil)
+	return rolloutsOfNode(c, kind, namespace, func(*unstructured.Unstructured) bool { return true })
 }
 
-// rolloutsOfNode maps a node to rollouts of one kind. replacements is nil if the kind has only one controller.
-func rolloutsOfNode(c client.Reader, kind schema.GroupVersionKind, namespace string, replacements *bool) MapFunc {
+// rolloutsOfNode maps a node to rollouts of one kind: those that are own, and those that are deleted.
+func rolloutsOfNode(c client.Reader, kind schema.GroupVersionKind, namespace string, own func(*unstructured.Unstructured) bool) MapFunc {
 	prefix := node.Holder(kind.Kind, types.NamespacedName{Namespace: namespace})
-	known := &selectors{all: map[types.NamespacedName]selects{}}
 	return func(ctx context.Context, objects ...client.Object) []reconcile.Request {
-		found, left := map[types.NamespacedName]bool{}, map[types.NamespacedName]bool{}
-		note := func(holder string, own bool) {
-			name, ok := strings.CutPrefix(holder, prefix)
-			switch key := (types.NamespacedName{Namespace: namespace, Name: name}); {
-			case !ok || name == "":
-			case own:
-				left[key] = true
-			default:
-				found[key] = true
-			}
-		}
+		found := map[types.NamespacedName]bool{}
 		for _, o := range objects {
-			annotations := o.GetAnnotations()
-			note(annotations[v1alpha1.AnnotationCordonedBy], false)
-			note(annotations[v1alpha1.AnnotationExcludedBy], false)
-			note(annotations[v1alpha1.AnnotationScaleDownBy], replacements != nil && *replacements)
-			for _, name := range node.TaintedBy(o, kind.Kind) {
-				note(prefix+name, false)
-			}
-			if !strings.Contains(annotations[v1alpha1.AnnotationClaims], prefix) {
-				continue // Most claims are of another kind.
-			}
-			claims, err := v1alpha1.ParseClaims(annotations)
-			if err != nil {
-				continue
-			}
-			for i := range claims {
-				note(claims[i].Rollout, replacements != nil && (claims[i].Machine != "") == *replacements)
+			for _, holder := range holders(o, kind.Kind, prefix) {
+				if name, ok := strings.CutPrefix(holder, prefix); ok && name != "" {
+					found[types.NamespacedName{Namespace: namespace, Name: name}] = true
+				}
 			}
 		}
 		EachRollout(ctx, c, kind, namespace, func(r *unstructured.Unstructured) {
 			key := client.ObjectKeyFromObject(r)
-			if replacements != nil && Replaces(r) != *replacements {
+			if !own(r) {
 				delete(found, key)
 				return
 			}
-			selector := known.of(r)
+			selector := nodeSelector(r)
 			for _, o := range objects {
 				if selector.Matches(labels.Set(o.GetLabels())) {
 					found[key] = true
 				}
 			}
 		})
-		maps.Copy(found, left)
 		return Requests(found)
 	}
+}
+
+// holders returns the rollouts with a mark, a taint or a claim on a node, as claims name them. prefix is what the names of a kind begin with.
+func holders(o client.Object, kind, prefix string) []string {
+	annotations := o.GetAnnotations()
+	all := []string{
+		annotations[v1alpha1.AnnotationCordonedBy], annotations[v1alpha1.AnnotationExcludedBy], annotations[v1alpha1.AnnotationScaleDownBy],
+	}
+	for _, name := range node.TaintedBy(o, kind) {
+		all = append(all, prefix+name)
+	}
+	if !strings.Contains(annotations[v1alpha1.AnnotationClaims], prefix) {
+		return all // Most claims are of another kind.
+	}
+	claims, _ := v1alpha1.ParseClaims(annotations) // Claims that can't be read name no rollout.
+	for i := range claims {
+		all = append(all, claims[i].Rollout)
+	}
+	return all
 }
 
 // Requests returns a request for each rollout.
@@ -141,45 +134,15 @@ func EachRollout(ctx context.Context, c client.Reader, kind schema.GroupVersionK
 	}
 }
 
-// selectors caches the node selectors of rollouts, because each change of any node needs all of them.
-type selectors struct {
-	mu  sync.Mutex
-	all map[types.NamespacedName]selects
-}
-
-// selects is the selector of one rollout at a generation.
-type selects struct {
-	rollout    types.UID
-	generation int64
-	selector   labels.Selector
-}
-
-// forgotten is the size at which selectors is cleared, because some rollouts are gone.
-const forgotten = 1000
-
-func (s *selectors) of(r *unstructured.Unstructured) labels.Selector {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	key := client.ObjectKeyFromObject(r)
-	now, ok := s.all[key]
-	if uid, generation := r.GetUID(), r.GetGeneration(); !ok || now.rollout != uid || now.generation != generation {
-		if len(s.all) >= forgotten {
-			clear(s.all)
-		}
-		now = selects{uid, generation, nodeSelector(r)}
-		s.all[key] = now
-	}
-	return now.selector
-}
-
 // nodeSelector returns the selector of a rollout. A malformed selector selects nothing.
 func nodeSelector(r *unstructured.Unstructured) labels.Selector {
-	selects, found, err := unstructured.NestedMap(r.Object, "spec", "nodeSelector")
-	if err != nil || !found {
+	content, found, err := unstructured.NestedFieldNoCopy(r.Object, "spec", "nodeSelector")
+	fields, ok := content.(map[string]any)
+	if err != nil || !found || !ok {
 		return labels.Nothing()
 	}
 	var typed metav1.LabelSelector
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(selects, &typed); err != nil {
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(fields, &typed); err != nil {
 		return labels.Nothing()
 	}
 	selector, err := metav1.LabelSelectorAsSelector(&typed)

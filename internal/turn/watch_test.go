@@ -4,16 +4,13 @@ package turn
 
 import (
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -69,7 +66,7 @@ func TestRolloutsOfNode(t *testing.T) {
 	}
 }
 
-// A controller hears of nodes that the rollouts of the other select only what is for it: that one of the same name before has left there.
+// A controller is not woken for the rollouts of the other one.
 func TestRolloutsOfTheOther(t *testing.T) {
 	scheme := runtime.NewScheme()
 	scheme.AddKnownTypeWithName(GroupVersionKind, &unstructured.Unstructured{})
@@ -89,17 +86,14 @@ func TestRolloutsOfTheOther(t *testing.T) {
 		node                *corev1.Node
 		hosts, replacements string
 	}{
-		"nothing on it":                       {newNode(), "hosts", "machines"},
-		"updated":                             {claimed("hosts", ""), "hosts", "machines"},
-		"replaced":                            {claimed("machines", "i-1"), "hosts", "machines"},
-		"was updated by one of that name":     {claimed("machines", ""), "hosts machines", "machines"},
-		"was replaced by one of that name":    {claimed("hosts", "i-1"), "hosts", "hosts machines"},
-		"cordoned":                            {marked(v1alpha1.AnnotationCordonedBy, "hosts"), "hosts", "machines"},
-		"cordoned to be replaced":             {marked(v1alpha1.AnnotationCordonedBy, "machines"), "hosts", "machines"},
-		"kept from the autoscaler":            {marked(v1alpha1.AnnotationScaleDownBy, "machines"), "hosts", "machines"},
-		"was kept from it by one of the name": {marked(v1alpha1.AnnotationScaleDownBy, "hosts"), "hosts", "hosts machines"},
-		"updated by one that is gone":         {claimed("gone", ""), "gone hosts", "gone machines"},
-		"cordoned by one that is gone":        {marked(v1alpha1.AnnotationExcludedBy, "gone"), "gone hosts", "gone machines"},
+		"nothing on it":                {newNode(), "hosts", "machines"},
+		"updated":                      {claimed("hosts", ""), "hosts", "machines"},
+		"replaced":                     {claimed("machines", "i-1"), "hosts", "machines"},
+		"cordoned":                     {marked(v1alpha1.AnnotationCordonedBy, "hosts"), "hosts", "machines"},
+		"cordoned to be replaced":      {marked(v1alpha1.AnnotationCordonedBy, "machines"), "hosts", "machines"},
+		"kept from the autoscaler":     {marked(v1alpha1.AnnotationScaleDownBy, "machines"), "hosts", "machines"},
+		"updated by one that is gone":  {claimed("gone", ""), "gone hosts", "gone machines"},
+		"cordoned by one that is gone": {marked(v1alpha1.AnnotationExcludedBy, "gone"), "gone hosts", "gone machines"},
 	} {
 		for replacements, want := range map[bool]string{false: tc.hosts, true: tc.replacements} {
 			var names []string
@@ -111,35 +105,6 @@ func TestRolloutsOfTheOther(t *testing.T) {
 				t.Errorf("%s, replacements %t: %s, want %s", what, replacements, got, want)
 			}
 		}
-	}
-}
-
-// A selector is read once, until it may be another.
-func TestSelectors(t *testing.T) {
-	s := &selectors{all: map[types.NamespacedName]selects{}}
-	r := Object()
-	r.SetName("os")
-	of := func(uid types.UID, generation int64, colour string) bool {
-		r.SetUID(uid)
-		r.SetGeneration(generation)
-		r.Object["spec"] = map[string]any{"nodeSelector": map[string]any{"matchLabels": map[string]any{"colour": colour}}}
-		return s.of(r).Matches(labels.Set{"colour": colour})
-	}
-	if !of("1", 1, "red") || !of("1", 2, "blue") || !of("2", 2, "green") {
-		t.Error("another selector was taken for the present one")
-	}
-	if of("2", 2, "red") {
-		t.Error("the selector was read again")
-	}
-	if n := testing.AllocsPerRun(100, func() { s.of(r) }); n > 0 {
-		t.Errorf("%v allocations", n)
-	}
-	for i := range 3 * forgotten {
-		r.SetName(strconv.Itoa(i))
-		s.of(r)
-	}
-	if len(s.all) > forgotten {
-		t.Errorf("it remembers %d", len(s.all))
 	}
 }
 

@@ -316,7 +316,7 @@ func TestPluginHostsThatWait(t *testing.T) {
 	says(t, []string{"status", name}, "(1 without an interface label)")
 	eventually(t, "the operator says so too", func(context.Context) (string, bool) {
 		out, err := kubectl(t.Context(), "get", "nr", name, "-o", "wide")
-		return out, err == nil && strings.Contains(out, "1 selected node has no label that names its host's interface")
+		return out, err == nil && strings.Contains(out, "selected nodes without a label that names their host's interface are ignored: 1")
 	})
 
 	// What can't be carried out says so.

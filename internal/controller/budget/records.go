@@ -37,7 +37,7 @@ func (c *Controller) removeRecord(ctx context.Context, s *fleet.Snapshot, n *cor
 	if len(evicted) == 0 || mayEvictMore(n) || !c.fleet.Recovered(s, evicted) {
 		return nil
 	}
-	if err := node.ForgetEvicted(ctx, c.client, n, evicted...); err != nil {
+	if err := node.ForgetEvicted(ctx, c.client, n); err != nil {
 		if apierrors.IsConflict(err) {
 			return nil // The Node has changed, and that wakes this controller again.
 		}

@@ -595,9 +595,9 @@ func hooks(b *bench) {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.name}}
 	b.waits("perform-update,perform-update,ready true before-reboot claimed", v1alpha1.PhasePreparing, "annotations ceph.example.com/noout, b of the Node must become true before")
 	b.annotate(n, "b")
-	b.waits("before-reboot claimed", v1alpha1.PhasePreparing, "annotation ceph.example.com/noout of the Node must become true before")
+	b.waits("before-reboot claimed", v1alpha1.PhasePreparing, "annotations ceph.example.com/noout of the Node must become true before")
 	b.annotate(n, "ceph.example.com/noout")
-	b.waits("unschedulable exclude-from-external-load-balancers after-reboot changed", v1alpha1.PhaseVerifying, "annotation after of the Node must become true")
+	b.waits("unschedulable exclude-from-external-load-balancers after-reboot changed", v1alpha1.PhaseVerifying, "annotations after of the Node must become true")
 	b.annotate(n, "after")
 	b.becomes(metav1.ConditionTrue, "1 of 1 nodes updated")
 	b.released("n")

@@ -12,7 +12,7 @@ import (
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/events"
-	"moult.dev/moult/internal/turn"
+	"moult.dev/moult/internal/kind/nodeturn"
 )
 
 // passing is a look at one node, whose steps are written to a client that is a double.
@@ -78,7 +78,7 @@ func TestRevertsWhatWasPerformed(t *testing.T) {
 				return p.Fail(t.Context(), s)
 			},
 			"the NodeRollout is gone": func(p *pass, s *unit) error {
-				_, err := p.controller.releaseWhenBack(t.Context(), s.Node, *s.Claim)
+				_, err := (&Controller{Engine: p.Engine}).releaseWhenBack(t.Context(), s.Node, *s.Claim)
 				return err
 			},
 		} {
@@ -102,7 +102,7 @@ func TestRevertsWhatWasPerformed(t *testing.T) {
 func TestFinishFailed(t *testing.T) {
 	for version, want := range map[string]string{"1.1.0": "Node a is updated to 1.1.0", "1.0.0": ""} {
 		p, s := passing(t, newRollout(), newNode(words("stabilize,stabilize,ready false"), runs(version), booted("boot-2"), holding(claimed(broken, rebooting))))
-		if s.Step != turn.StepFinish {
+		if s.Step != nodeturn.StepFinish {
 			t.Fatalf("%s: %+v", version, summary(s))
 		}
 		if err := p.Settle(t.Context()); err != nil {

@@ -42,9 +42,7 @@ func (c *Controller) gone(ctx context.Context, key types.NamespacedName, stored 
 func (c *Controller) clear(ctx context.Context, key types.NamespacedName, live types.UID, s fleet.Snapshot) (wake time.Time, err error) {
 	errs := c.Clear(ctx, hostupdate.HolderOf(key.Name), nodeturn.TaintOf(key.Name), live, &s, func(n *corev1.Node, claim v1alpha1.Claim) error {
 		at, err := c.releaseWhenBack(ctx, n, claim)
-		if !at.IsZero() && (wake.IsZero() || at.Before(wake)) {
-			wake = at
-		}
+		wake = nodeturn.Earlier(wake, at)
 		return err
 	})
 	return wake, turn.First(errs)

@@ -26,6 +26,7 @@
 package hostupdate
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -70,9 +71,9 @@ type Controller struct {
 	options Options
 }
 
-// NewController returns a controller of NodeRollouts; SetupWithManager makes it run. See turn.Engine.DrainBy for the clients.
+// NewController returns a controller of NodeRollouts; SetupWithManager makes it run. See turn.NewEngine for the clients.
 func NewController(clk clock.PassiveClock, c client.Client, live drain.Client, pods typedcorev1.CoreV1Interface, f *fleet.Fleet, recorder *events.Recorder, o Options) *Controller {
-	return &Controller{Engine: turn.NewEngine(turn.Kind, clk, c, f, recorder).DrainBy(live, pods), options: o}
+	return &Controller{Engine: turn.NewEngine(turn.Kind, clk, c, live, pods, f, recorder), options: o}
 }
 
 // Reconcile brings one NodeRollout a step further.
@@ -123,10 +124,7 @@ func (c *Controller) newPass(r *v1alpha1.NodeRollout, malformed error, s fleet.S
 		return c.Works.Pods(turn.Of{Rollout: key, Node: t.Node.Name, Turn: t.Claim.Turn})
 	}
 	options, err := drain.OptionsOf(r.Spec.Drain)
-	if problem == nil {
-		problem = err
-	}
-	p := &pass{w: w, controller: c, problem: problem}
+	p := &pass{w: w, problem: cmp.Or(problem, err)}
 	p.Pass = &turn.Pass[*hostupdate.Unit]{
 		Engine: c.Engine, Mechanism: hosts{p}, Key: key, UID: r.UID, Holder: w.Holder, Taint: w.Taint,
 		Generation: r.Generation, Options: options, Spec: r.Spec.Strategy, Turns: w.Units(s.Objects), Seen: s, Now: w.Now,

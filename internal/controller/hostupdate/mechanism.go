@@ -13,6 +13,7 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/events"
 	"moult.dev/moult/internal/kind/hostupdate"
+	"moult.dev/moult/internal/kind/nodeturn"
 	"moult.dev/moult/internal/node"
 	"moult.dev/moult/internal/rollout"
 	"moult.dev/moult/internal/turn"
@@ -21,9 +22,8 @@ import (
 // pass is one reconcile of a NodeRollout that exists. It is also the mechanism of the turns, in which agents change the hosts.
 type pass struct {
 	*turn.Pass[*hostupdate.Unit]
-	w          *hostupdate.World
-	controller *Controller
-	problem    error // why the spec can't be carried out
+	w       *hostupdate.World
+	problem error // why the spec can't be carried out
 }
 
 var _ turn.Mechanism[*hostupdate.Unit] = hosts{}
@@ -37,14 +37,17 @@ func (h hosts) Strategy(total int) rollout.Strategy {
 	return h.w.Strategy(total, h.w.Rollout.Status.Wave)
 }
 
-// Start claims a node and orders its host to prepare the update.
+// Start claims a node and orders its host to prepare the update. It orders nothing if the host has an order to reboot without a claim.
 func (h hosts) Start(t *hostupdate.Unit) *turn.Write {
+	if t.Step == nodeturn.StepAdopt {
+		return &turn.Write{Claim: h.w.Adoption(t)}
+	}
 	if !t.Labelled {
 		return nil
 	}
 	claim := h.w.NewClaim(t)
 	also := append(removeHookLabels(t.Node, h.w.Hooks()), orderPrepare(&t.Report, &claim))
-	return &turn.Write{Step: node.Step{Claim: claim, Also: also}, Then: func() { h.Reports.Start(h.UID, t.Node.Name) }}
+	return &turn.Write{Claim: claim, Also: also, Then: func() { h.Reports.Start(h.UID, t.Node.Name) }}
 }
 
 // Take takes a step that only host updates have.
@@ -53,8 +56,6 @@ func (h hosts) Take(ctx context.Context, t *hostupdate.Unit) error {
 	switch t.Step { //nolint:exhaustive // The engine takes the other steps.
 	case hostupdate.StepAsk:
 		return h.ask(ctx, t)
-	case turn.StepAdopt:
-		return h.adopt(ctx, t)
 	case hostupdate.StepReleaseUnclaimed:
 		claim := v1alpha1.Claim{Rollout: h.Holder, UID: h.UID}
 		return turn.Release(ctx, h.Client, t.Node, claim, h.Now, endOrders(t.Node, h.UID, h.w.Hooks()))
@@ -82,18 +83,18 @@ func (h hosts) Take(ctx context.Context, t *hostupdate.Unit) error {
 	case hostupdate.StepCallHooks:
 		also = callHooks(v1alpha1.LabelBeforeReboot, true, h.w.Hooks().BeforeReboot)
 	}
-	return h.Hold(ctx, t, *t.Claim, node.Step{Also: also})
+	return h.Hold(ctx, t, *t.Claim, also...)
 }
 
 // Soak of a node that is healthy.
 func (h hosts) Soak(t *hostupdate.Unit) turn.Write {
-	return turn.Write{Step: node.Step{Also: removeHookLabels(t.Node, h.w.Hooks())}}
+	return turn.Write{Also: removeHookLabels(t.Node, h.w.Hooks())}
 }
 
 // Finish orders the host to look for updates again.
 func (h hosts) Finish(t *hostupdate.Unit) turn.Write {
 	claim := *t.Claim
-	return turn.Write{Step: node.Step{Also: endOrders(t.Node, h.UID, h.w.Hooks())}, Then: func() {
+	return turn.Write{Also: endOrders(t.Node, h.UID, h.w.Hooks()), Then: func() {
 		version := hostupdate.VersionOf(&claim)
 		if claim.Failed == nil || version == "" || hostupdate.CompareVersions(t.Report.Version, version) == 0 {
 			h.Happened(events.HostUpdated(h.w.Rollout, t.Node.Name, version))
@@ -104,16 +105,18 @@ func (h hosts) Finish(t *hostupdate.Unit) turn.Write {
 
 // Fail uncordons the node. A node that is changed and not healthy stays cordoned, and keeps its hook labels.
 func (h hosts) Fail(t *hostupdate.Unit) turn.Write {
-	step := node.Step{Restore: true, Also: endOrders(t.Node, h.UID, h.w.Hooks())}
+	write := turn.Write{Then: func() { h.Happened(events.NodeFailed(h.w.Rollout, t.Failure.Message)) }}
 	if t.Claim.Changed != nil {
-		step = node.Step{Also: orderCheck(&t.Report, v1alpha1.HostActionStabilize)}
+		write.Also = orderCheck(&t.Report, v1alpha1.HostActionStabilize)
+	} else {
+		write.Restore, write.Also = true, endOrders(t.Node, h.UID, h.w.Hooks())
 	}
-	return turn.Write{Step: step, Then: func() { h.Happened(events.NodeFailed(h.w.Rollout, t.Failure.Message)) }}
+	return write
 }
 
 // Release ends the orders of the turn.
 func (h hosts) Release(t *hostupdate.Unit) turn.Write {
-	return turn.Write{Step: node.Step{Also: endOrders(t.Node, h.UID, h.w.Hooks())}, Then: func() {
+	return turn.Write{Also: endOrders(t.Node, h.UID, h.w.Hooks()), Then: func() {
 		t.Unit.Reason, t.Unit.Message = v1alpha1.ReasonHostSilent, "the host is being asked whether there is an update"
 	}}
 }
@@ -131,17 +134,6 @@ func (p *pass) ask(ctx context.Context, t *hostupdate.Unit) error {
 	return nil
 }
 
-// adopt claims a node whose host has an order to reboot without a claim.
-func (p *pass) adopt(ctx context.Context, t *hostupdate.Unit) error {
-	claim := p.w.Adoption(t)
-	if err := p.Hold(ctx, t, claim, node.Step{}); err != nil {
-		return err
-	}
-	t.Unit.Since = claim.Since.Time
-	log.FromContext(ctx).Info("node adopted in the middle of its reboot", "node", t.Node.Name)
-	return nil
-}
-
 // recordChange records in the claim that the host runs the version, and labels the node for the hooks after the reboot.
 func (p *pass) recordChange(ctx context.Context, t *hostupdate.Unit) error {
 	claim := *t.Claim
@@ -152,7 +144,7 @@ func (p *pass) recordChange(ctx context.Context, t *hostupdate.Unit) error {
 	if hooks := p.w.Hooks().AfterReboot; len(hooks) > 0 {
 		also = callHooks(v1alpha1.LabelAfterReboot, true, hooks)
 	}
-	return p.Hold(ctx, t, claim, node.Step{Also: also})
+	return p.Hold(ctx, t, claim, also...)
 }
 
 // setConditions sets the node's conditions before and after the drain.
@@ -172,7 +164,7 @@ func (p *pass) reboot(ctx context.Context, t *hostupdate.Unit) error {
 	claim := *t.Claim
 	claim.Rebooting = &metav1.Time{Time: p.w.Now}
 	claim.BootID = t.Node.Status.NodeInfo.BootID
-	if err := p.Hold(ctx, t, claim, node.Step{Also: []node.Also{order(&t.Report, v1alpha1.HostActionReboot)}}); err != nil {
+	if err := p.Hold(ctx, t, claim, order(&t.Report, v1alpha1.HostActionReboot)); err != nil {
 		return err
 	}
 	t.Message = ""

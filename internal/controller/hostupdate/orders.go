@@ -3,9 +3,6 @@
 package hostupdate
 
 import (
-	"slices"
-	"strings"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -81,9 +78,7 @@ func removeHookLabels(n *corev1.Node, hooks v1alpha1.RebootHooks) []node.Also {
 // endOrders ends the orders of a turn, and orders the revert of a performed update. It does nothing if another NodeRollout now claims the node.
 func endOrders(n *corev1.Node, rollout types.UID, hooks v1alpha1.RebootHooks) []node.Also {
 	claims, err := v1alpha1.ParseClaims(n.Annotations)
-	if err != nil || slices.ContainsFunc(claims, func(c v1alpha1.Claim) bool {
-		return strings.HasPrefix(c.Rollout, hostupdate.HolderOf("")) && c.UID != rollout && !c.RecordsResult()
-	}) {
+	if err != nil || hostupdate.IsOthers(claims, rollout) {
 		return nil
 	}
 	r, _ := hostupdate.Read(n)

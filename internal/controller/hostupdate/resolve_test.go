@@ -14,7 +14,7 @@ import (
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/kind/hostupdate"
-	"moult.dev/moult/internal/turn"
+	"moult.dev/moult/internal/kind/nodeturn"
 )
 
 func TestResolve(t *testing.T) {
@@ -65,16 +65,16 @@ func TestTaintOutdated(t *testing.T) {
 	for name, tc := range map[string]struct {
 		rollout *v1alpha1.NodeRollout
 		node    *corev1.Node
-		want    turn.Step
+		want    nodeturn.Step
 	}{
-		"outdated":                       {wants, old("stabilize,stabilize,ready true"), turn.StepTaint},
-		"outdated, and tainted":          {wants, old("stabilize,stabilize,ready true", tainted), turn.StepNone},
-		"updated":                        {wants, newNode(words("stabilize,stabilize,ready false")), turn.StepNone},
-		"updated, and tainted":           {wants, newNode(words("stabilize,stabilize,ready false"), tainted), turn.StepUntaint},
-		"opted out, and tainted":         {wants, old("stabilize,stabilize,ready true", tainted, labelled(v1alpha1.LabelNodeRollout("os"), v1alpha1.LabelNodeRolloutDisabled)), turn.StepUntaint},
-		"not labelled, and tainted":      {wants, newNode(unlabelledNode, tainted), turn.StepUntaint},
-		"no one asks for it, and it was": {newRollout(), old("stabilize,stabilize,ready true", tainted), turn.StepUntaint},
-		"no one asks for it":             {newRollout(), old("stabilize,stabilize,ready true"), turn.StepNone},
+		"outdated":                       {wants, old("stabilize,stabilize,ready true"), nodeturn.StepTaint},
+		"outdated, and tainted":          {wants, old("stabilize,stabilize,ready true", tainted), nodeturn.StepNone},
+		"updated":                        {wants, newNode(words("stabilize,stabilize,ready false")), nodeturn.StepNone},
+		"updated, and tainted":           {wants, newNode(words("stabilize,stabilize,ready false"), tainted), nodeturn.StepUntaint},
+		"opted out, and tainted":         {wants, old("stabilize,stabilize,ready true", tainted, labelled(v1alpha1.LabelNodeRollout("os"), v1alpha1.LabelNodeRolloutDisabled)), nodeturn.StepUntaint},
+		"not labelled, and tainted":      {wants, newNode(unlabelledNode, tainted), nodeturn.StepUntaint},
+		"no one asks for it, and it was": {newRollout(), old("stabilize,stabilize,ready true", tainted), nodeturn.StepUntaint},
+		"no one asks for it":             {newRollout(), old("stabilize,stabilize,ready true"), nodeturn.StepNone},
 	} {
 		if got, _ := judged(t, tc.rollout.DeepCopy(), tc.node); got == nil || got.Step != tc.want {
 			t.Errorf("%s: %+v", name, got)

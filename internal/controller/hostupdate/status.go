@@ -21,12 +21,10 @@ func (p *pass) report(ctx context.Context, stored *unstructured.Unstructured) er
 	status.SetNodeRolloutProgress(r, p.count(), p.w.Now)
 	r.Status.ObservedGeneration = r.Generation
 	before := turn.StatusOf(stored)
-	written, err := p.Report(ctx, stored, &before, &r.Status)
-	if written {
+	return p.Report(ctx, stored, &before, &r.Status, func() {
 		p.EmitStarted(func(nodes []string) events.Event { return events.HostsStarted(r, nodes) })
 		p.Events.Emit(turn.Transitions(&before, r)...)
-	}
-	return err
+	})
 }
 
 // count writes the counts of turns to the status and the metrics. It returns the input of the conditions.
@@ -41,12 +39,8 @@ func (p *pass) count() status.Progress {
 	if !p.w.Ready {
 		return g.Progress
 	}
-	switch n := len(p.w.Unlabelled); n {
-	case 0:
-	case 1:
-		g.Note = "1 selected node has no label that names its host's interface, and is ignored"
-	default:
-		g.Note = fmt.Sprintf("%d selected nodes have no label that names their host's interface, and are ignored", n)
+	if n := len(p.w.Unlabelled); n > 0 {
+		g.Note = fmt.Sprintf("selected nodes without a label that names their host's interface are ignored: %d", n)
 	}
 	if s.Revision != p.w.Revision {
 		s.Revision, s.TurnSeconds = p.w.Revision, 0

@@ -17,6 +17,7 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/fleet"
 	"moult.dev/moult/internal/kind/hostupdate"
+	"moult.dev/moult/internal/kind/nodeturn"
 	"moult.dev/moult/internal/rollout"
 	"moult.dev/moult/internal/turn"
 )
@@ -165,7 +166,7 @@ func (noPods) Pods(string) ([]corev1.Pod, bool) { return nil, false }
 // seen is what one look at a node makes of it.
 type seen struct {
 	State   v1alpha1.UnitState
-	Step    turn.Step
+	Step    nodeturn.Step
 	Reason  v1alpha1.Reason
 	Message string
 	// Wake is after how long the clock alone changes that.
@@ -226,7 +227,7 @@ func asked(w *world, n *corev1.Node) {
 	if version == "" && !strings.HasPrefix(claims[0].Revision, "reboot-") {
 		version = claims[0].Revision
 	}
-	claims[0].Attempt = w.NewClaim(&unit{Turn: turn.Turn{Node: n}, Verdict: hostupdate.Verdict{Version: version}}).Attempt
+	claims[0].Attempt = w.NewClaim(&unit{Turn: nodeturn.Turn{Node: n}, Verdict: hostupdate.Verdict{Version: version}}).Attempt
 	holding(claims...)(n)
 }
 
@@ -234,7 +235,7 @@ func asked(w *world, n *corev1.Node) {
 func newTestController(tb testing.TB, api client.Client) *Controller {
 	tb.Helper()
 	clk := clocktesting.NewFakePassiveClock(now)
-	e := turn.NewEngine(turn.Kind, clk, api, fleet.New(clk, api, nil), nil)
+	e := turn.NewEngine(turn.Kind, clk, api, nil, nil, fleet.New(clk, api, nil), nil)
 	e.Works = turn.NewWorks(noPods{})
 	return &Controller{Engine: e}
 }
@@ -314,7 +315,7 @@ func TestAdoption(t *testing.T) {
 		"a person's, who reboots it": {newNode(unlabelledNode, labelled(v1alpha1.HostProtocols[2].InterfaceLabel, "sentinel"), annotated(v1alpha1.HostProtocols[2].Wanted, "reboot-update"), cordonedBy("")), false},
 	} {
 		s, w := judged(t, newRollout(), tc.node)
-		if s.Step != turn.StepAdopt || w.Adoption(s).Uncordon != tc.want {
+		if s.Step != nodeturn.StepAdopt || w.Adoption(s).Uncordon != tc.want {
 			t.Errorf("%s: %+v, adopted with %+v", name, summary(s), w.Adoption(s))
 		}
 	}
@@ -377,8 +378,8 @@ func judgements() []judgement {
 		{"the look failed", nil, newNode(words(stabilize+"error unknown"), says("no network")), seen{State: outdated, Reason: v1alpha1.ReasonHostError, Message: "no network"}},
 		{"left in prepare", nil, old("prepare-update,prepare-update,busy true"), seen{State: outdated, Step: stepAsk, Reason: v1alpha1.ReasonHostSilent, Message: "the host's agent is busy with prepare-update"}},
 		{"left in perform", nil, old("perform-update,perform-update,error true", says("x")), seen{State: outdated, Step: stepAsk, Reason: v1alpha1.ReasonHostError, Message: "x"}},
-		{"left in reboot", nil, old(reboot + "busy true"), seen{State: updating, Step: turn.StepAdopt, Holds: true}},
-		{"left in reboot, and no one knows how that stands", nil, old(reboot + "unknown true"), seen{State: updating, Step: turn.StepAdopt, Holds: true}},
+		{"left in reboot", nil, old(reboot + "busy true"), seen{State: updating, Step: nodeturn.StepAdopt, Holds: true}},
+		{"left in reboot, and no one knows how that stands", nil, old(reboot + "unknown true"), seen{State: updating, Step: nodeturn.StepAdopt, Holds: true}},
 		{"left in reboot, but opted out", nil, old(reboot+"busy true", disabled), seen{State: outdated}},
 		{"left in reboot, but a Plan has it", nil, old(reboot+"busy true", holding(plan)), seen{State: outdated}},
 		{"another NodeRollout has it", nil, old("prepare-update,prepare-update,busy true", holding(other)), seen{State: outdated, Reason: v1alpha1.ReasonHostSilent, Message: "the host's agent is busy with prepare-update"}},
@@ -388,9 +389,9 @@ func judgements() []judgement {
 		{"left in prepare, and hosts are only looked at", looks, old("prepare-update,prepare-update,unknown true"), seen{State: outdated, Reason: v1alpha1.ReasonHostSilent,
 			Message: "the host's agent has not been asked yet whether there is an update"}},
 		{"nothing said, and hosts are only looked at", looks, newNode(), seen{State: outdated, Step: stepAsk, Reason: v1alpha1.ReasonHostSilent, Message: "the host's agent has not been asked yet whether there is an update"}},
-		{"its claim was taken away in the reboot, and hosts are only looked at", looks, old(reboot+"busy true", cordonedBy(self)), seen{State: updating, Step: turn.StepAdopt, Holds: true}},
+		{"its claim was taken away in the reboot, and hosts are only looked at", looks, old(reboot+"busy true", cordonedBy(self)), seen{State: updating, Step: nodeturn.StepAdopt, Holds: true}},
 		{"its claim was taken away, and its cordon is left", nil, old("perform-update,perform-update,ready true", cordonedBy(self)), seen{State: outdated, Step: stepReleaseUnclaimed}},
-		{"its claim was taken away in the reboot", nil, old(reboot+"busy true", cordonedBy(self)), seen{State: updating, Step: turn.StepAdopt, Holds: true}},
+		{"its claim was taken away in the reboot", nil, old(reboot+"busy true", cordonedBy(self)), seen{State: updating, Step: nodeturn.StepAdopt, Holds: true}},
 		{"its claims can't be read", nil, old(stabilize+"ready true", annotated(v1alpha1.AnnotationClaims, "{")), seen{State: outdated}},
 		{"its claims can't be read, and it is cordoned", nil, old(stabilize+"ready true", annotated(v1alpha1.AnnotationClaims, "{"), cordonedBy(self)), seen{State: outdated, Holds: true}},
 
@@ -398,16 +399,16 @@ func judgements() []judgement {
 		{"told to prepare", nil, old("prepare-update,stabilize,ready true", holding(claimed())), seen{State: updating, Message: "the host's agent has not taken up prepare-update yet", Holds: true}},
 		{"preparing", nil, old("prepare-update,prepare-update,busy true", holding(claimed())), seen{State: updating, Message: "the host fetches 1.1.0", Holds: true}},
 		{"prepared", nil, old("prepare-update,prepare-update,ready true", holding(claimed())), seen{State: updating, Step: stepPerform, Holds: true}},
-		{"prepare failed", nil, old("prepare-update,prepare-update,error true", holding(claimed()), says("no space")), seen{State: failed, Step: turn.StepFail, Reason: v1alpha1.ReasonHostUpdateFailed,
+		{"prepare failed", nil, old("prepare-update,prepare-update,error true", holding(claimed()), says("no space")), seen{State: failed, Step: nodeturn.StepFail, Reason: v1alpha1.ReasonHostUpdateFailed,
 			Message: "on Node a prepare-update failed: no space", Holds: true}},
 		{"told to perform", nil, old("perform-update,prepare-update,ready true", holding(claimed())), seen{State: updating, Message: "the host's agent has not taken up perform-update yet", Holds: true}},
-		{"perform failed, and no one knows why", nil, old("perform-update,perform-update,error true", holding(claimed())), seen{State: failed, Step: turn.StepFail, Reason: v1alpha1.ReasonHostUpdateFailed,
+		{"perform failed, and no one knows why", nil, old("perform-update,perform-update,error true", holding(claimed())), seen{State: failed, Step: nodeturn.StepFail, Reason: v1alpha1.ReasonHostUpdateFailed,
 			Message: "on Node a perform-update failed: the host's agent does not say why", Holds: true}},
 		{"performed", nil, old("perform-update,perform-update,ready true", holding(claimed())), seen{State: updating, Step: stepCordon, Holds: true}},
 		{"performed, and hooks must be called", hooked, old("perform-update,perform-update,ready true", holding(claimed())), seen{State: updating, Step: stepCallHooks,
-			Message: "the host is about to reboot; annotation before of the Node must become true before", Holds: true}},
+			Message: "the host is about to reboot; annotations before of the Node must become true before", Holds: true}},
 		{"performed, and hooks are called", hooked, old("perform-update,perform-update,ready true", holding(claimed()), labelled(v1alpha1.LabelBeforeReboot, "true")),
-			seen{State: updating, Message: "the host is about to reboot; annotation before of the Node must become true before", Holds: true}},
+			seen{State: updating, Message: "the host is about to reboot; annotations before of the Node must become true before", Holds: true}},
 		{"performed, and hooks have answered", hooked, old("perform-update,perform-update,ready true", holding(claimed()), labelled(v1alpha1.LabelBeforeReboot, "true"), annotated("before", "true")),
 			seen{State: updating, Step: stepCordon, Holds: true}},
 		{"cordoned", nil, old("perform-update,perform-update,ready true", holding(claimed(cordoned)), cordonedBy(self)), seen{State: updating, Step: stepDrain, Holds: true}},
@@ -423,21 +424,21 @@ func judgements() []judgement {
 		{"all that was said is gone", nil, newNode(holding(claimed())), seen{State: updating, Step: stepPrepare, Holds: true}},
 		{"how it stands is gone", nil, old("perform-update,perform-update, true", holding(claimed())), seen{State: updating, Step: stepPrepare, Holds: true}},
 		{"another client says reboot", nil, old("reboot-update,perform-update,ready true", holding(claimed())), seen{State: updating, Step: stepPrepare, Holds: true}},
-		{"another client has rebooted it", nil, newNode(words("perform-update,perform-update,ready true"), runs("1.1.0"), booted("boot-2"), holding(claimed(begun))), seen{State: soaking, Step: turn.StepFinish, Holds: true}},
+		{"another client has rebooted it", nil, newNode(words("perform-update,perform-update,ready true"), runs("1.1.0"), booted("boot-2"), holding(claimed(begun))), seen{State: soaking, Step: nodeturn.StepFinish, Holds: true}},
 		{"another client has rebooted it, since the turn began", nil, newNode(words("perform-update,perform-update,ready true"), runs("1.0.0"), imaged("1.1.0"), booted("boot-2"), holding(claimed(begun))),
-			seen{State: soaking, Step: turn.StepFinish, Holds: true}},
+			seen{State: soaking, Step: nodeturn.StepFinish, Holds: true}},
 		{"its agent says that it runs what it should, and it has not rebooted", nil, newNode(words("prepare-update,prepare-update,busy true"), runs("1.1.0"), holding(claimed(begun))),
 			seen{State: updating, Message: "the host fetches the update", Holds: true}},
 		{"its agent says that it runs what it should, and its kubelet knows better", nil, newNode(words("prepare-update,prepare-update,busy true"), runs("1.1.0"), imaged("1.0.0"), booted("boot-2"), holding(claimed(begun))),
 			seen{State: updating, Message: "the host fetches the update", Holds: true}},
-		{"it takes too long", timed, old("prepare-update,prepare-update,busy true", holding(claimed())), seen{State: failed, Step: turn.StepFail, Reason: v1alpha1.ReasonTurnTimeout,
+		{"it takes too long", timed, old("prepare-update,prepare-update,busy true", holding(claimed())), seen{State: failed, Step: nodeturn.StepFail, Reason: v1alpha1.ReasonTurnTimeout,
 			Message: "the turn of Node a took longer than turnTimeout, 9m0s; the host fetches 1.1.0", Holds: true}},
-		{"not selected any more", nil, old("prepare-update,prepare-update,busy true", holding(claimed()), unlabelledNode), seen{State: updating, Step: turn.StepRelease, Holds: true}},
-		{"opted out meanwhile", nil, old("perform-update,perform-update,ready true", holding(claimed(cordoned)), disabled), seen{State: updating, Step: turn.StepRelease, Holds: true}},
+		{"not selected any more", nil, old("prepare-update,prepare-update,busy true", holding(claimed()), unlabelledNode), seen{State: updating, Step: nodeturn.StepRelease, Holds: true}},
+		{"opted out meanwhile", nil, old("perform-update,perform-update,ready true", holding(claimed(cordoned)), disabled), seen{State: updating, Step: nodeturn.StepRelease, Holds: true}},
 		{"pinned to another meanwhile", newRollout(func(r *v1alpha1.NodeRollout) { r.Spec.HostUpdate.Version = "1.2.0" }), old("prepare-update,prepare-update,busy true", holding(claimed())),
-			seen{State: updating, Step: turn.StepRelease, Holds: true}},
+			seen{State: updating, Step: nodeturn.StepRelease, Holds: true}},
 		{"detect only meanwhile", newRollout(func(r *v1alpha1.NodeRollout) { r.Spec.HostUpdate.DetectOnly = true }), old("prepare-update,prepare-update,busy true", holding(claimed())),
-			seen{State: updating, Step: turn.StepRelease, Holds: true}},
+			seen{State: updating, Step: nodeturn.StepRelease, Holds: true}},
 
 		// After it.
 		{"told to reboot", nil, old("reboot-update,perform-update,ready true", holding(claimed(rebooting)), cordonedBy(self)),
@@ -448,47 +449,47 @@ func judgements() []judgement {
 			seen{State: updating, Step: stepConditions, Message: "the host reboots: not ready since 2026-11-20T11:59:00Z", Wake: 10 * time.Minute, Holds: true}},
 		{"up, and its agent is not", nil, old(reboot+"busy true", holding(claimed(rebooting)), cordonedBy(self), booted("boot-2")),
 			seen{State: updating, Step: stepConditions, Message: "the host has rebooted, and its agent has not said yet what it runs", Wake: 10 * time.Minute, Holds: true}},
-		{"up", nil, newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(rebooting)), cordonedBy(self), booted("boot-2")), seen{State: soaking, Step: turn.StepSoak, Holds: true}},
+		{"up", nil, newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(rebooting)), cordonedBy(self), booted("boot-2")), seen{State: soaking, Step: nodeturn.StepSoak, Holds: true}},
 		{"up, and a person had cordoned it", nil, newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(rebooting)), cordonedBy(""), booted("boot-2")),
-			seen{State: soaking, Step: turn.StepFinish, Holds: true}},
+			seen{State: soaking, Step: nodeturn.StepFinish, Holds: true}},
 		{"up, and its node is not ready yet", nil, newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(rebooting)), cordonedBy(self), booted("boot-2"), unready),
 			seen{State: updating, Step: stepConditions, Message: "the host reboots: not ready since 2026-11-20T11:59:00Z", Wake: 10 * time.Minute, Holds: true}},
 		{"up, and hooks must be called", hooked, newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(rebooting)), cordonedBy(self), booted("boot-2")),
 			seen{State: updating, Step: stepChanged, Holds: true}},
 		{"up, though its agent says error", nil, newNode(words(reboot+"error true"), says("x"), runs("1.1.0"), holding(claimed(rebooting)), booted("boot-2"), cordonedBy(self)),
-			seen{State: soaking, Step: turn.StepSoak, Holds: true}},
-		{"up with what it ran before", nil, old(reboot+"error true", says("it fell back"), holding(claimed(rebooting)), booted("boot-2")), seen{State: failed, Step: turn.StepFail, Reason: v1alpha1.ReasonVersionUnchanged,
+			seen{State: soaking, Step: nodeturn.StepSoak, Holds: true}},
+		{"up with what it ran before", nil, old(reboot+"error true", says("it fell back"), holding(claimed(rebooting)), booted("boot-2")), seen{State: failed, Step: nodeturn.StepFail, Reason: v1alpha1.ReasonVersionUnchanged,
 			Message: "the host of Node a has rebooted, and runs 1.0.0, not 1.1.0: it fell back", Holds: true}},
-		{"up with what it ran before, says its agent all the same", nil, old(reboot+"ready true", holding(claimed(rebooting)), booted("boot-2")), seen{State: failed, Step: turn.StepFail, Reason: v1alpha1.ReasonVersionUnchanged,
+		{"up with what it ran before, says its agent all the same", nil, old(reboot+"ready true", holding(claimed(rebooting)), booted("boot-2")), seen{State: failed, Step: nodeturn.StepFail, Reason: v1alpha1.ReasonVersionUnchanged,
 			Message: "the host of Node a has rebooted, and runs 1.0.0, not 1.1.0", Holds: true}},
 		{"up with what its kubelet knows better than its agent", nil, newNode(words(reboot+"ready true"), runs("1.1.0"), imaged("1.0.0"), holding(claimed(rebooting)), booted("boot-2")),
-			seen{State: failed, Step: turn.StepFail, Reason: v1alpha1.ReasonVersionUnchanged, Message: "the host of Node a has rebooted, and runs 1.0.0, not 1.1.0", Holds: true}},
+			seen{State: failed, Step: nodeturn.StepFail, Reason: v1alpha1.ReasonVersionUnchanged, Message: "the host of Node a has rebooted, and runs 1.0.0, not 1.1.0", Holds: true}},
 		{"up with what it should, and an agent's word of before", nil, newNode(words(reboot+"ready true"), runs("1.0.0"), imaged("1.1.0"), holding(claimed(rebooting)), cordonedBy(self), booted("boot-2")),
-			seen{State: soaking, Step: turn.StepSoak, Holds: true}},
-		{"up with an unknown version", nil, newNode(words(reboot+"ready true"), holding(claimed(rebooting)), booted("boot-2")), seen{State: failed, Step: turn.StepFail, Reason: v1alpha1.ReasonVersionUnchanged,
+			seen{State: soaking, Step: nodeturn.StepSoak, Holds: true}},
+		{"up with an unknown version", nil, newNode(words(reboot+"ready true"), holding(claimed(rebooting)), booted("boot-2")), seen{State: failed, Step: nodeturn.StepFail, Reason: v1alpha1.ReasonVersionUnchanged,
 			Message: "the host of Node a has rebooted, and runs an unknown version, not 1.1.0", Holds: true}},
-		{"up, without a name", nil, newNode(words(reboot+"ready true"), holding(claimed(rebooting, unnamed)), booted("boot-2")), seen{State: soaking, Step: turn.StepFinish, Holds: true}},
+		{"up, without a name", nil, newNode(words(reboot+"ready true"), holding(claimed(rebooting, unnamed)), booted("boot-2")), seen{State: soaking, Step: nodeturn.StepFinish, Holds: true}},
 		{"up, without a name, and not as it should be", nil, newNode(words(reboot+"error true"), says("a reboot is still needed"), holding(claimed(rebooting, unnamed)), booted("boot-2")),
-			seen{State: failed, Step: turn.StepFail, Reason: v1alpha1.ReasonVersionUnchanged, Message: "the host of Node a has rebooted, and is not as it should be: a reboot is still needed", Holds: true}},
+			seen{State: failed, Step: nodeturn.StepFail, Reason: v1alpha1.ReasonVersionUnchanged, Message: "the host of Node a has rebooted, and is not as it should be: a reboot is still needed", Holds: true}},
 		{"up, an agent of the peer's that names no target", nil, newNode(words(reboot+"ready true"), imaged("1.0.0"),
-			holding(claimed(rebooting, func(c *v1alpha1.Claim) { c.Revision = "reboot-1.0.0" })), booted("boot-2")), seen{State: failed, Step: turn.StepFail, Reason: v1alpha1.ReasonVersionUnchanged,
+			holding(claimed(rebooting, func(c *v1alpha1.Claim) { c.Revision = "reboot-1.0.0" })), booted("boot-2")), seen{State: failed, Step: nodeturn.StepFail, Reason: v1alpha1.ReasonVersionUnchanged,
 			Message: "the host of Node a has rebooted, and runs 1.0.0 as before", Holds: true}},
 		{"ready says the agent, of the boot from before", nil, newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(rebooting)), cordonedBy(self)),
 			seen{State: updating, Step: stepConditions, Message: "the host is to reboot, and has not gone down yet", Wake: 10 * time.Minute, Holds: true}},
 		{"error says the agent, of the boot from before", nil, old(reboot+"error true", says("inhibited"), holding(claimed(rebooting)), cordonedBy(self)),
-			seen{State: failed, Step: turn.StepFail, Reason: v1alpha1.ReasonNotRebooted, Message: "the host of Node a was ordered to reboot and has not: inhibited", Holds: true}},
+			seen{State: failed, Step: nodeturn.StepFail, Reason: v1alpha1.ReasonNotRebooted, Message: "the host of Node a was ordered to reboot and has not: inhibited", Holds: true}},
 		{"error says the agent, of the boot from before, and it is going down", nil, old(reboot+"error true", says("inhibited"), holding(claimed(rebooting)), cordonedBy(self), unready),
 			seen{State: updating, Step: stepConditions, Message: "reboot-update failed: inhibited", Wake: 10 * time.Minute, Holds: true}},
-		{"no boot id, and the agent says error", nil, old(reboot+"error true", says("x"), holding(claimed(rebooting)), booted("")), seen{State: failed, Step: turn.StepFail, Reason: v1alpha1.ReasonHostUpdateFailed,
+		{"no boot id, and the agent says error", nil, old(reboot+"error true", says("x"), holding(claimed(rebooting)), booted("")), seen{State: failed, Step: nodeturn.StepFail, Reason: v1alpha1.ReasonHostUpdateFailed,
 			Message: "on Node a reboot-update failed: x", Holds: true}},
 		{"not back in time", newRollout(func(r *v1alpha1.NodeRollout) { r.Spec.HostUpdate.RebootTimeout = duration(5 * time.Minute) }), old(reboot+"busy true", holding(claimed(rebooting)), unready),
-			seen{State: failed, Step: turn.StepFail, Reason: v1alpha1.ReasonRebootTimeout, Holds: true,
+			seen{State: failed, Step: nodeturn.StepFail, Reason: v1alpha1.ReasonRebootTimeout, Holds: true,
 				Message: "the host of Node a was ordered to reboot at 2026-11-20T11:55:00Z, and its node was not ready again within rebootTimeout, 5m0s"}},
 		{"not gone down in time", newRollout(func(r *v1alpha1.NodeRollout) { r.Spec.HostUpdate.RebootTimeout = duration(5 * time.Minute) }), old(reboot+"ready true", holding(claimed(rebooting))),
-			seen{State: failed, Step: turn.StepFail, Reason: v1alpha1.ReasonNotRebooted, Holds: true,
+			seen{State: failed, Step: nodeturn.StepFail, Reason: v1alpha1.ReasonNotRebooted, Holds: true,
 				Message: "the host of Node a was ordered to reboot at 2026-11-20T11:55:00Z, and has not within rebootTimeout, 5m0s"}},
 		{"its agent not back in time", newRollout(func(r *v1alpha1.NodeRollout) { r.Spec.HostUpdate.RebootTimeout = duration(5 * time.Minute) }), old(reboot+"busy true", holding(claimed(rebooting)), booted("boot-2")),
-			seen{State: failed, Step: turn.StepFail, Reason: v1alpha1.ReasonRebootTimeout, Holds: true,
+			seen{State: failed, Step: nodeturn.StepFail, Reason: v1alpha1.ReasonRebootTimeout, Holds: true,
 				Message: "the host of Node a was ordered to reboot at 2026-11-20T11:55:00Z, and has rebooted, but its agent has not said what it runs within rebootTimeout, 5m0s"}},
 		{"all that was said is gone after the order", nil, newNode(holding(claimed(rebooting)), cordonedBy(self)), seen{State: updating, Step: stepConditions, Wake: 10 * time.Minute, Holds: true,
 			Message: "the order to reboot is gone from the Node; the host is judged when rebootTimeout is over"}},
@@ -496,7 +497,7 @@ func judgements() []judgement {
 			Message: "the order to reboot is gone from the Node; the host is judged when rebootTimeout is over"}},
 		{"no label in the middle of the reboot", nil, old(reboot+"busy true", holding(claimed(rebooting)), unlabelledNode), seen{State: updating, Reason: v1alpha1.ReasonHostGone, Holds: true, Wake: 10 * time.Minute,
 			Message: "the node has lost the label that names its host's interface; it is waited for until it is back"}},
-		{"no label, and back", nil, old(reboot+"busy true", holding(claimed(rebooting)), unlabelledNode, booted("boot-2")), seen{State: updating, Step: turn.StepRelease, Reason: v1alpha1.ReasonHostGone, Holds: true,
+		{"no label, and back", nil, old(reboot+"busy true", holding(claimed(rebooting)), unlabelledNode, booted("boot-2")), seen{State: updating, Step: nodeturn.StepRelease, Reason: v1alpha1.ReasonHostGone, Holds: true,
 			Message: "the node has lost the label that names its host's interface; it is waited for until it is back"}},
 		{"opted out in the middle of the reboot", nil, old(reboot+"busy true", holding(claimed(rebooting)), disabled), seen{State: updating, Holds: true, Wake: 10 * time.Minute,
 			Message: "the rollout has let go of the node in the middle of its turn; it is waited for until it is back"}},
@@ -504,7 +505,7 @@ func judgements() []judgement {
 		// Well, and not well.
 		{"changed, and not ready", nil, newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(changedAt)), cordonedBy(self), booted("boot-2"), unready), seen{State: updating, Step: stepConditions, Holds: true,
 			Message: "the host runs what it should; its node is not well: not ready since 2026-11-20T11:59:00Z"}},
-		{"changed, and too long not ready", timed, newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(changedAt)), booted("boot-2"), unready), seen{State: failed, Step: turn.StepFail, Reason: v1alpha1.ReasonTurnTimeout, Holds: true,
+		{"changed, and too long not ready", timed, newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(changedAt)), booted("boot-2"), unready), seen{State: failed, Step: nodeturn.StepFail, Reason: v1alpha1.ReasonTurnTimeout, Holds: true,
 			Message: "the turn of Node a took longer than turnTimeout, 9m0s; the host runs what it should; its node is not well: not ready since 2026-11-20T11:59:00Z"}},
 		{"changed, and too long not healthy, which must be recorded first", newRollout(func(r *v1alpha1.NodeRollout) { r.Spec.Strategy, r.Spec.Health = timed.Spec.Strategy, sick.Spec.Health }),
 			newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(rebooting)), cordonedBy(self), booted("boot-2"), startup), seen{State: updating, Step: stepChanged, Message: "taint startup must be absent", Holds: true}},
@@ -519,15 +520,15 @@ func judgements() []judgement {
 			newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(changedAt)), cordonedBy(self), booted("boot-2")), seen{State: updating, Step: stepConditions, Holds: true,
 				Message: "the host runs what it should; its node is not well: its pods are being looked up"}},
 		{"changed, and hooks have not answered", hooked, newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(changedAt)), cordonedBy(self), booted("boot-2"), labelled(v1alpha1.LabelAfterReboot, "true")),
-			seen{State: updating, Step: stepConditions, Message: "the host has rebooted; annotation after of the Node must become true before", Holds: true}},
+			seen{State: updating, Step: stepConditions, Message: "the host has rebooted; annotations after of the Node must become true before", Holds: true}},
 		{"changed, and hooks have answered", hooked, newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(changedAt)), booted("boot-2"), labelled(v1alpha1.LabelAfterReboot, "true"), annotated("after", "true")),
-			seen{State: soaking, Step: turn.StepSoak, Holds: true}},
-		{"changed, and not selected any more", nil, newNode(words(reboot+"ready true"), holding(claimed(changedAt)), unlabelledNode), seen{State: updating, Step: turn.StepFinish, Holds: true}},
-		{"to soak", soaks, newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(rebooting)), booted("boot-2")), seen{State: soaking, Step: turn.StepSoak, Holds: true}},
+			seen{State: soaking, Step: nodeturn.StepSoak, Holds: true}},
+		{"changed, and not selected any more", nil, newNode(words(reboot+"ready true"), holding(claimed(changedAt)), unlabelledNode), seen{State: updating, Step: nodeturn.StepFinish, Holds: true}},
+		{"to soak", soaks, newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(rebooting)), booted("boot-2")), seen{State: soaking, Step: nodeturn.StepSoak, Holds: true}},
 		{"soaking", soaks, newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(soakingSince(time.Minute))), booted("boot-2")), seen{State: soaking, Wake: 9 * time.Minute, Holds: true}},
 		{"soaking, and not ready", soaks, newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(soakingSince(time.Hour))), booted("boot-2"), unready),
 			seen{State: soaking, Message: "not ready since 2026-11-20T11:59:00Z", Holds: true}},
-		{"soaked", soaks, newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(soakingSince(time.Hour))), booted("boot-2")), seen{State: soaking, Step: turn.StepFinish, Holds: true}},
+		{"soaked", soaks, newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(soakingSince(time.Hour))), booted("boot-2")), seen{State: soaking, Step: nodeturn.StepFinish, Holds: true}},
 
 		// Failed.
 		{"failed", nil, old(stabilize+"ready true", holding(claimed(broken))), seen{State: failed, Reason: v1alpha1.ReasonHostUpdateFailed, Message: "it broke", Holds: true}},
@@ -549,12 +550,12 @@ func judgements() []judgement {
 			seen{State: outdated, Holds: true}},
 		{"failed, and a newer one is there", nil, newNode(words(stabilize+"ready true"), runs("1.0.0"), offers("1.2.0"), holding(claimed(broken))), seen{State: outdated}},
 		{"failed, and a person asks again", nil, old(stabilize+"ready true", holding(claimed(broken, func(c *v1alpha1.Claim) { c.Attempt = "other" })), annotated(v1alpha1.AnnotationRetry, "1")), seen{State: outdated}},
-		{"failed, and back with what it should run", nil, newNode(words(stabilize+"ready false"), runs("1.1.0"), holding(claimed(broken, rebooting)), booted("boot-2")), seen{State: done, Step: turn.StepFinish,
+		{"failed, and back with what it should run", nil, newNode(words(stabilize+"ready false"), runs("1.1.0"), holding(claimed(broken, rebooting)), booted("boot-2")), seen{State: done, Step: nodeturn.StepFinish,
 			Reason: v1alpha1.ReasonHostUpdateFailed, Message: "it broke"}},
 		{"failed, and back with what it should run, says its kubelet, and its agent is dead", nil, newNode(words("stabilize,unknown,unknown unknown"), runs("1.0.0"), imaged("1.1.0"), holding(claimed(broken, rebooting)), booted("boot-2")),
-			seen{State: done, Step: turn.StepFinish, Reason: v1alpha1.ReasonHostUpdateFailed, Message: "it broke"}},
+			seen{State: done, Step: nodeturn.StepFinish, Reason: v1alpha1.ReasonHostUpdateFailed, Message: "it broke"}},
 		{"failed, and pinned, and back with what it should run, says its kubelet, and its agent is dead", pinned, newNode(words("stabilize,unknown,unknown unknown"), runs("1.0.0"), imaged("1.1.0"), holding(claimed(broken, rebooting)), booted("boot-2")),
-			seen{State: done, Step: turn.StepFinish, Reason: v1alpha1.ReasonHostUpdateFailed, Message: "it broke"}},
+			seen{State: done, Step: nodeturn.StepFinish, Reason: v1alpha1.ReasonHostUpdateFailed, Message: "it broke"}},
 		{"failed, and back with something else, says its kubelet, and its agent is dead", nil, newNode(words("stabilize,unknown,unknown unknown"), runs("1.1.0"), imaged("1.0.0"), holding(claimed(broken, rebooting)), booted("boot-2")),
 			seen{State: failed, Reason: v1alpha1.ReasonHostUpdateFailed, Message: "it broke", Holds: true}},
 		{"failed, and back late, and not ready", nil, newNode(words(stabilize+"ready false"), runs("1.1.0"), holding(claimed(broken, rebooting)), booted("boot-2"), unready), seen{State: failed, Step: stepChanged,
@@ -566,14 +567,14 @@ func judgements() []judgement {
 		{"failed, and not well, and a person asks again", sick, newNode(words(stabilize+"ready false"), runs("1.1.0"), holding(claimed(broken, changedAt, elsewise)), cordonedBy(self), booted("boot-2"), startup),
 			seen{State: failed, Reason: v1alpha1.ReasonHostUpdateFailed, Message: "it broke; the host runs what it should; its node is not well: taint startup must be absent", Holds: true}},
 		{"failed, and well after all", sick, newNode(words(stabilize+"ready false"), runs("1.1.0"), holding(claimed(broken, changedAt)), cordonedBy(self), booted("boot-2")),
-			seen{State: done, Step: turn.StepFinish, Reason: v1alpha1.ReasonHostUpdateFailed, Message: "it broke"}},
+			seen{State: done, Step: nodeturn.StepFinish, Reason: v1alpha1.ReasonHostUpdateFailed, Message: "it broke"}},
 		{"failed, and hooks have not answered", hooked, newNode(words(stabilize+"ready false"), runs("1.1.0"), holding(claimed(broken, changedAt)), cordonedBy(self), booted("boot-2"), labelled(v1alpha1.LabelAfterReboot, "true")),
-			seen{State: failed, Reason: v1alpha1.ReasonHostUpdateFailed, Message: "it broke; the host has rebooted; annotation after of the Node must become true before", Holds: true}},
+			seen{State: failed, Reason: v1alpha1.ReasonHostUpdateFailed, Message: "it broke; the host has rebooted; annotations after of the Node must become true before", Holds: true}},
 		{"failed, and hooks have answered", hooked, newNode(words(stabilize+"ready false"), runs("1.1.0"), holding(claimed(broken, changedAt)), cordonedBy(self), booted("boot-2"), labelled(v1alpha1.LabelAfterReboot, "true"),
-			annotated("after", "true")), seen{State: done, Step: turn.StepFinish, Reason: v1alpha1.ReasonHostUpdateFailed, Message: "it broke"}},
-		{"failed before it was ordered to reboot, and there is nothing any more", nil, newNode(words(stabilize+"ready false"), runs("1.0.0"), holding(claimed(broken)), unready), seen{State: done, Step: turn.StepFinish,
+			annotated("after", "true")), seen{State: done, Step: nodeturn.StepFinish, Reason: v1alpha1.ReasonHostUpdateFailed, Message: "it broke"}},
+		{"failed before it was ordered to reboot, and there is nothing any more", nil, newNode(words(stabilize+"ready false"), runs("1.0.0"), holding(claimed(broken)), unready), seen{State: done, Step: nodeturn.StepFinish,
 			Reason: v1alpha1.ReasonHostUpdateFailed, Message: "it broke"}},
-		{"failed, and not selected any more", nil, old(stabilize+"ready true", holding(claimed(broken)), disabled), seen{State: failed, Step: turn.StepRelease, Reason: v1alpha1.ReasonHostUpdateFailed, Message: "it broke", Holds: true}},
+		{"failed, and not selected any more", nil, old(stabilize+"ready true", holding(claimed(broken)), disabled), seen{State: failed, Step: nodeturn.StepRelease, Reason: v1alpha1.ReasonHostUpdateFailed, Message: "it broke", Holds: true}},
 		{"failed, and it is time", retries, old(stabilize+"ready true", holding(claimed(broken))), seen{State: failed, Reason: v1alpha1.ReasonHostUpdateFailed, Message: "it broke", Holds: true}},
 		{"failed, and it is time, and its agent is silent", retries, old("stabilize,unknown,unknown unknown", holding(claimed(broken))), seen{State: failed, Reason: v1alpha1.ReasonHostUpdateFailed,
 			Message: "it broke; another attempt waits: " + silent, Holds: true}},

@@ -64,9 +64,9 @@ type Controller struct {
 	channels *channels
 }
 
-// NewController returns a controller of Plans; SetupWithManager makes it run. See turn.Engine.DrainBy for the clients.
+// NewController returns a controller of Plans; SetupWithManager makes it run. See turn.NewEngine for the clients.
 func NewController(clk clock.PassiveClock, c client.Client, live drain.Client, pods typedcorev1.CoreV1Interface, f *fleet.Fleet, recorder *events.Recorder, o Options) *Controller {
-	return &Controller{Engine: turn.NewEngine(kind, clk, c, f, recorder).DrainBy(live, pods), options: o}
+	return &Controller{Engine: turn.NewEngine(kind, clk, c, live, pods, f, recorder), options: o}
 }
 
 // Reconcile brings one Plan a step further.
@@ -119,10 +119,16 @@ func (c *Controller) newPass(w *plan.World, s snapshot) *pass {
 	return p
 }
 
+// newStored returns an empty Plan. The cache holds Plans undecoded, so that a malformed one does not affect others.
+func newStored() *unstructured.Unstructured {
+	stored := &unstructured.Unstructured{}
+	stored.SetGroupVersionKind(groupVersionKind)
+	return stored
+}
+
 // read gets a Plan. If the object does not decode, malformed says why, and p has only the fields needed to report that.
 func (c *Controller) read(ctx context.Context, key types.NamespacedName) (p *upgradev1.Plan, stored *unstructured.Unstructured, malformed, err error) {
-	stored = &unstructured.Unstructured{}
-	stored.SetGroupVersionKind(groupVersionKind)
+	stored = newStored()
 	if err := c.Client.Get(ctx, key, stored); err != nil {
 		return nil, nil, nil, client.IgnoreNotFound(err)
 	}

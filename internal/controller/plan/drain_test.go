@@ -3,6 +3,7 @@
 package plan
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -117,7 +118,7 @@ func TestReconcileDrains(t *testing.T) {
 	if u := c.plan().Status.Updating; len(u) != 1 || u[0].Phase != v1alpha1.PhaseDraining || !strings.HasPrefix(u[0].Message, "1 pod left") {
 		t.Errorf("updating are %+v", u)
 	}
-	if !node.InMaintenance(n, self) || c.claim().Drained != nil {
+	if !inMaintenance(n) || c.claim().Drained != nil {
 		t.Errorf("conditions are %+v, claim is %+v", n.Status.Conditions, c.claim())
 	}
 	c.Controller = c.newController(c.Events) // It goes on after a restart.
@@ -130,7 +131,7 @@ func TestReconcileDrains(t *testing.T) {
 	}
 	c.ends("node-1", succeeded)
 	c.reconciles()
-	if n := c.node("node-1"); n.Spec.Unschedulable || node.InMaintenance(n, self) || n.Annotations[v1alpha1.AnnotationExcludedBy] != "" {
+	if n := c.node("node-1"); n.Spec.Unschedulable || inMaintenance(n) || n.Annotations[v1alpha1.AnnotationExcludedBy] != "" {
 		t.Errorf("it is not released: %+v", n)
 	}
 	c.expect("", "", "node-1")
@@ -175,7 +176,7 @@ func TestReconcileDrainFails(t *testing.T) {
 			if claim.Failed == nil || claim.Failed.Reason != tc.want || claim.Skipped() != tc.skipped {
 				t.Fatalf("failed with %+v", claim.Failed)
 			}
-			if n.Spec.Unschedulable || node.InMaintenance(n, self) || n.Annotations[v1alpha1.AnnotationExcludedBy] != "" {
+			if n.Spec.Unschedulable || inMaintenance(n) || n.Annotations[v1alpha1.AnnotationExcludedBy] != "" {
 				t.Errorf("it is not as it was before: %+v", n)
 			}
 		})
@@ -193,4 +194,11 @@ func TestReconcileFailsDrained(t *testing.T) {
 	if n := c.node("node-1"); !n.Spec.Unschedulable || c.claim().Failed == nil || c.claim().Drained == nil {
 		t.Errorf("got %+v", c.claim())
 	}
+}
+
+// inMaintenance reports whether a turn of the Plan has set conditions of the node.
+func inMaintenance(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Reason == node.ReasonTurn && c.Status == corev1.ConditionTrue && strings.HasPrefix(c.Message, self+": ")
+	})
 }

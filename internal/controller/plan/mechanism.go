@@ -19,6 +19,7 @@ import (
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/events"
+	"moult.dev/moult/internal/kind/nodeturn"
 	"moult.dev/moult/internal/kind/plan"
 	"moult.dev/moult/internal/node"
 	"moult.dev/moult/internal/rollout"
@@ -44,26 +45,28 @@ func (j jobs) Strategy(total int) rollout.Strategy {
 	return j.w.Strategy(total, j.w.Plan.Status.Wave)
 }
 
-// Start claims the node for the Plan's current attempt. It writes nothing if the claim is current, or while an older Job still runs.
+// Start claims the node for the Plan's current attempt, or for a Job that has no claim. It writes nothing if the claim is current, or while an
+// older Job still runs.
 func (j jobs) Start(t *plan.Unit) *turn.Write {
 	if (t.Unit.InTurn && !t.Pending) || (t.Pending && !j.w.IsInterrupted(t)) {
 		return nil
 	}
-	claim := j.w.NewClaim(t)
-	return &turn.Write{Step: node.Step{Claim: claim}, Then: func() { t.Job, t.Pending = nil, true }}
+	write := &turn.Write{Claim: j.w.NewClaim(t)}
+	if t.Step != nodeturn.StepAdopt {
+		write.Then = func() { t.Job, t.Pending = nil, true }
+	}
+	return write
 }
 
 // Take takes a step that only Plans have.
 func (j jobs) Take(ctx context.Context, t *plan.Unit) error {
 	switch t.Step {
-	case turn.StepAdopt:
-		return j.adopt(ctx, t)
 	case plan.StepStop:
 		return j.stop(ctx, t)
 	case plan.StepVerify:
 		claim := *t.Claim
 		claim.Changed = &metav1.Time{Time: t.Unit.Since} // The Job may be gone before the node is healthy.
-		return j.Hold(ctx, t, claim, node.Step{})
+		return j.Hold(ctx, t, claim)
 	case plan.StepCordon:
 		spec := j.w.Plan.Spec.Drain
 		var also []node.Also
@@ -74,7 +77,7 @@ func (j jobs) Take(ctx context.Context, t *plan.Unit) error {
 	case plan.StepDrain:
 		return j.drainNode(ctx, t)
 	case plan.StepUnmark:
-		return j.Hold(ctx, t, *t.Claim, node.Step{}) // Every write removes the mark of a cordon that is gone.
+		return j.Hold(ctx, t, *t.Claim) // Every write removes the mark of a cordon that is gone.
 	default:
 		return nil
 	}
@@ -102,7 +105,7 @@ func (j jobs) Finish(t *plan.Unit) turn.Write {
 	for label, value := range labels {
 		values[label] = &value
 	}
-	return turn.Write{Step: node.Step{Also: []node.Also{node.Labelling(values)}}, Then: func() {
+	return turn.Write{Also: []node.Also{node.Labelling(values)}, Then: func() {
 		j.Happened(events.PlanJobComplete(j.w.Plan, t.Node.Name))
 		if t.Unit.OptedOut || j.w.Ready && done.Status.LatestHash != j.w.Plan.Status.LatestHash {
 			j.w.Outdated(t)
@@ -113,7 +116,7 @@ func (j jobs) Finish(t *plan.Unit) turn.Write {
 // Fail leaves the node cordoned, so that a person can inspect it. If the drain was not complete, the node is unchanged and is uncordoned.
 func (j jobs) Fail(t *plan.Unit) turn.Write {
 	undrained := t.Claim.Drains && t.Claim.Cordoned != nil && t.Claim.Drained == nil
-	return turn.Write{Step: node.Step{Restore: undrained}, Then: func() {
+	return turn.Write{Restore: undrained, Then: func() {
 		j.Happened(events.PlanJobFailed(j.w.Plan, t.Failure.Message))
 	}}
 }
@@ -138,18 +141,7 @@ func (p *pass) drainNode(ctx context.Context, t *plan.Unit) error {
 	}
 	claim := *t.Claim
 	claim.Drained = &metav1.Time{Time: p.Now}
-	return p.Hold(ctx, t, claim, node.Step{})
-}
-
-// adopt claims a node on which a Job without a claim runs.
-func (p *pass) adopt(ctx context.Context, t *plan.Unit) error {
-	claim := p.w.NewClaim(t)
-	if err := p.Hold(ctx, t, claim, node.Step{}); err != nil {
-		return err
-	}
-	t.Unit.State, t.Unit.Since, t.Unit.Reason, t.Unit.Message = v1alpha1.UnitUpdating, claim.Since.Time, "", ""
-	t.Unit.InTurn, t.Pending = false, false
-	return nil
+	return p.Hold(ctx, t, claim)
 }
 
 // start claims the next nodes, and creates their Jobs. It stops outdated Jobs. It releases claimed nodes without a Job that may not start
@@ -201,7 +193,7 @@ func (p *pass) create(ctx context.Context, t *plan.Unit) error {
 	err = fmt.Errorf("creating job for node %s, %w", t.Node.Name, err)
 	if claim := *t.Claim; p.w.Now.Sub(claim.Since.Time) > time.Duration(claim.KeptSeconds)*time.Second/2 {
 		claim.Since = metav1.Time{Time: p.w.Now} // There has been no Job yet. With an older claim, withoutJob would report the Job as lost.
-		err = turn.First([]error{p.Hold(ctx, t, claim, node.Step{}), err})
+		err = turn.First([]error{p.Hold(ctx, t, claim), err})
 	}
 	return err
 }

@@ -37,7 +37,7 @@ func BenchmarkPass(b *testing.B) {
 			for _, n := range objects[nodes/2 : min(nodes, nodes/2+50)] {
 				s.jobs[n.Name] = append(s.jobs[n.Name], newTurnJob(w.Plan, n))
 			}
-			c := &Controller{Engine: turn.NewEngine(kind, clocktesting.NewFakePassiveClock(now), nil, nil, nil)}
+			c := &Controller{Engine: turn.NewEngine(kind, clocktesting.NewFakePassiveClock(now), nil, nil, nil, nil, nil)}
 			b.ReportAllocs()
 			for b.Loop() {
 				p := c.newPass(w, s)

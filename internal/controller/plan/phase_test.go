@@ -11,9 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/kind/nodeturn"
 	"moult.dev/moult/internal/kind/plan"
 	"moult.dev/moult/internal/rollout"
-	"moult.dev/moult/internal/turn"
 )
 
 func running(name string, since metav1.Time) corev1.ContainerStatus {
@@ -49,11 +49,11 @@ func TestPhase(t *testing.T) {
 		since   metav1.Time
 		message string
 	}{
-		"soaking":                    {plan.Unit{Turn: turn.Turn{Unit: rollout.Unit{State: v1alpha1.UnitSoaking}}, Job: job()}, v1alpha1.PhaseSoaking, since, ""},
-		"being stopped":              {plan.Unit{Turn: turn.Turn{Step: plan.StepStop}, Job: job()}, v1alpha1.PhaseReplacing, since, "what ran on the node is being stopped"},
+		"soaking":                    {plan.Unit{Turn: nodeturn.Turn{Unit: rollout.Unit{State: v1alpha1.UnitSoaking}}, Job: job()}, v1alpha1.PhaseSoaking, since, ""},
+		"being stopped":              {plan.Unit{Turn: nodeturn.Turn{Step: plan.StepStop}, Job: job()}, v1alpha1.PhaseReplacing, since, "what ran on the node is being stopped"},
 		"being deleted":              {plan.Unit{Job: job(deleted)}, v1alpha1.PhaseReplacing, since, "what ran on the node is being stopped"},
 		"claimed":                    {plan.Unit{}, v1alpha1.PhaseClaimed, since, ""},
-		"claimed, and refused":       {plan.Unit{Turn: turn.Turn{Unit: rollout.Unit{Message: "its Job can't be created: no"}}}, v1alpha1.PhaseClaimed, since, "its Job can't be created: no"},
+		"claimed, and refused":       {plan.Unit{Turn: nodeturn.Turn{Unit: rollout.Unit{Message: "its Job can't be created: no"}}}, v1alpha1.PhaseClaimed, since, "its Job can't be created: no"},
 		"without a pod":              {plan.Unit{Job: job()}, v1alpha1.PhaseStarting, since, ""},
 		"without a pod any more":     {plan.Unit{Job: job(func(j *batchv1.Job) { j.Status.Active = 1 })}, v1alpha1.PhaseChanging, since, ""},
 		"between two attempts":       {plan.Unit{Job: job(func(j *batchv1.Job) { j.Status.Failed = 2 })}, v1alpha1.PhaseStarting, since, "failed attempts so far: 2"},
@@ -67,7 +67,7 @@ func TestPhase(t *testing.T) {
 		"preparing": {plan.Unit{Job: job(), Pod: pod(list(running("prepare", later), waits("drain", "PodInitializing", "")), list(blank))}, v1alpha1.PhasePreparing, later, ""},
 		"draining":  {plan.Unit{Job: job(), Pod: pod(list(terminated("prepare", since), running("drain", later)), list(blank))}, v1alpha1.PhaseDraining, later, ""},
 		"draining, and held up": {
-			plan.Unit{Turn: turn.Turn{Message: "2 pods left"}, Job: job(), Pod: pod(list(running("drain", later)), list(blank))}, v1alpha1.PhaseDraining, later, "2 pods left",
+			plan.Unit{Turn: nodeturn.Turn{Message: "2 pods left"}, Job: job(), Pod: pod(list(running("drain", later)), list(blank))}, v1alpha1.PhaseDraining, later, "2 pods left",
 		},
 		"cordoning":                              {plan.Unit{Job: job(), Pod: pod(list(running("cordon", later)), list(blank))}, v1alpha1.PhaseDraining, later, ""},
 		"changing":                               {plan.Unit{Job: job(), Pod: pod(list(terminated("drain", since)), list(running("upgrade", later)))}, v1alpha1.PhaseChanging, later, ""},

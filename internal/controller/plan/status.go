@@ -8,13 +8,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/events"
 	"moult.dev/moult/internal/kind/plan"
 	"moult.dev/moult/internal/status"
+	"moult.dev/moult/internal/turn"
 )
 
 // report writes the status if it changed, and then emits the Events.
@@ -22,16 +22,11 @@ func (p *pass) report(ctx context.Context, stored *unstructured.Unstructured) er
 	status.SetPlanProgress(p.w.Plan, p.count(), p.w.Now)
 	p.w.Plan.Status.ObservedGeneration = p.w.Plan.Generation
 	before := upgradev1.PlanStatus{}
-	if content, ok := stored.Object["status"].(map[string]any); ok {
-		// A status that can't be decoded is written anew.
-		_ = runtime.DefaultUnstructuredConverter.FromUnstructured(content, &before)
-	}
-	written, err := p.Report(ctx, stored, &before, &p.w.Plan.Status)
-	if written {
+	turn.DecodeStatus(stored, &before)
+	return p.Report(ctx, stored, &before, &p.w.Plan.Status, func() {
 		p.EmitStarted(func(nodes []string) events.Event { return events.PlanSyncJob(p.w.Plan, nodes) })
 		p.Events.Emit(transitions(&before, p.w.Plan, p.problem)...)
-	}
-	return err
+	})
 }
 
 // count writes the counts of turns to the status and the metrics. It returns the input of the conditions.

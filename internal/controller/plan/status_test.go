@@ -51,7 +51,7 @@ func (f *picture) turning(n *corev1.Node, claim func(*v1alpha1.Claim), job func(
 
 // report judges and decides, and returns what the status is made of.
 func (f *picture) report(problem error) status.Progress {
-	c := &Controller{Engine: turn.NewEngine(kind, clocktesting.NewFakePassiveClock(now), nil, nil, nil)}
+	c := &Controller{Engine: turn.NewEngine(kind, clocktesting.NewFakePassiveClock(now), nil, nil, nil, nil, nil)}
 	slices.SortFunc(f.Objects, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
 	p := c.newPass(f.World, f.snapshot)
 	p.problem = problem

@@ -18,15 +18,15 @@ import (
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/kind/nodeturn"
 	"moult.dev/moult/internal/kind/plan"
 	"moult.dev/moult/internal/rollout"
-	"moult.dev/moult/internal/turn"
 )
 
 // judged is all that judging a turn sets. Nil is a node that is none of the Plan's.
 type judged struct {
 	State            v1alpha1.UnitState
-	Step             turn.Step
+	Step             nodeturn.Step
 	Reason           v1alpha1.Reason
 	Message          string
 	InTurn, OptedOut bool
@@ -259,7 +259,7 @@ func judgements() map[string]judgement {
 		"claimed more than the TTL ago": {
 			claims: claims(claimed(old)),
 			want: &judged{
-				State: isFailed, Step: turn.StepFail, Reason: v1alpha1.ReasonJobLost, Message: strings.ReplaceAll(lostText, "SINCE", "2026-11-20T10:59:59Z"),
+				State: isFailed, Step: nodeturn.StepFail, Reason: v1alpha1.ReasonJobLost, Message: strings.ReplaceAll(lostText, "SINCE", "2026-11-20T10:59:59Z"),
 				Since: now, Attempt: asked,
 			},
 		},
@@ -274,7 +274,7 @@ func judgements() map[string]judgement {
 		"claimed when the result was not kept": {
 			claims: claims(claimed(func(c *v1alpha1.Claim) { c.Since, c.KeptSeconds = ago(time.Second), 0 })),
 			want: &judged{
-				State: isFailed, Step: turn.StepFail, Reason: v1alpha1.ReasonJobLost, Message: strings.ReplaceAll(lostText, "SINCE", "2026-11-20T11:59:59Z"),
+				State: isFailed, Step: nodeturn.StepFail, Reason: v1alpha1.ReasonJobLost, Message: strings.ReplaceAll(lostText, "SINCE", "2026-11-20T11:59:59Z"),
 				Since: now, Attempt: asked,
 			},
 		},
@@ -360,42 +360,42 @@ func judgements() map[string]judgement {
 		"succeeded": {
 			claims: claims(claimed()),
 			jobs:   newJobs(succeeded),
-			want:   &judged{State: soaking, Step: turn.StepFinish, Job: "job-node-1", Since: minute, Attempt: asked},
+			want:   &judged{State: soaking, Step: nodeturn.StepFinish, Job: "job-node-1", Since: minute, Attempt: asked},
 		},
 		"succeeded, and what was cordoned is not any more": {
 			node:   []func(*corev1.Node){annotated(v1alpha1.AnnotationCordonedBy, self)},
 			claims: claims(claimed()),
 			jobs:   newJobs(succeeded),
-			want:   &judged{State: soaking, Step: turn.StepFinish, Job: "job-node-1", Since: minute, Attempt: asked},
+			want:   &judged{State: soaking, Step: nodeturn.StepFinish, Job: "job-node-1", Since: minute, Attempt: asked},
 		},
 		"succeeded for something else": {
 			claims: claims(claimed(before)),
 			jobs:   newJobs(succeeded, forHash(oldHash)),
-			want:   &judged{State: soaking, Step: turn.StepFinish, Job: "job-node-1", Since: minute, Attempt: "before"},
+			want:   &judged{State: soaking, Step: nodeturn.StepFinish, Job: "job-node-1", Since: minute, Attempt: "before"},
 		},
 		"succeeded, and opted out": {
 			node:   []func(*corev1.Node){labelled("disabled")},
 			claims: claims(claimed()),
 			jobs:   newJobs(succeeded),
-			want:   &judged{State: soaking, Step: turn.StepFinish, OptedOut: true, Job: "job-node-1", Since: minute, Attempt: asked},
+			want:   &judged{State: soaking, Step: nodeturn.StepFinish, OptedOut: true, Job: "job-node-1", Since: minute, Attempt: asked},
 		},
 		"succeeded, and not selected": {
 			world:  func(w *plan.World) { w.Selector = labels.Nothing() },
 			claims: claims(claimed()),
 			jobs:   newJobs(succeeded),
-			want:   &judged{State: soaking, Step: turn.StepFinish, NotCounted: true, Job: "job-node-1", Since: minute, Attempt: asked},
+			want:   &judged{State: soaking, Step: nodeturn.StepFinish, NotCounted: true, Job: "job-node-1", Since: minute, Attempt: asked},
 		},
 		"succeeded, of a Plan that is not ready": {
 			world:  func(w *plan.World) { w.Ready = false },
 			claims: claims(claimed()),
 			jobs:   newJobs(succeeded),
-			want:   &judged{State: soaking, Step: turn.StepFinish, NotCounted: true, Job: "job-node-1", Since: minute, Attempt: asked},
+			want:   &judged{State: soaking, Step: nodeturn.StepFinish, NotCounted: true, Job: "job-node-1", Since: minute, Attempt: asked},
 		},
 		"succeeded, with a delay": {
 			plan:   soaks(3 * time.Minute),
 			claims: claims(claimed()),
 			jobs:   newJobs(succeeded),
-			want:   &judged{State: soaking, Step: turn.StepSoak, Job: "job-node-1", Since: minute, Wake: minute.Add(3 * time.Minute), Attempt: asked},
+			want:   &judged{State: soaking, Step: nodeturn.StepSoak, Job: "job-node-1", Since: minute, Wake: minute.Add(3 * time.Minute), Attempt: asked},
 		},
 		"soaking": {
 			plan:   soaks(3 * time.Minute),
@@ -418,17 +418,17 @@ func judgements() map[string]judgement {
 			plan:   soaks(time.Minute),
 			claims: claims(claimed(soaked)),
 			jobs:   newJobs(succeeded),
-			want:   &judged{State: soaking, Step: turn.StepFinish, Job: "job-node-1", Since: minute, Attempt: asked},
+			want:   &judged{State: soaking, Step: nodeturn.StepFinish, Job: "job-node-1", Since: minute, Attempt: asked},
 		},
 		"soaked, and the Job is gone": {
 			plan:   soaks(time.Minute),
 			claims: claims(claimed(soaked)),
-			want:   &judged{State: soaking, Step: turn.StepFinish, Since: minute, Attempt: asked},
+			want:   &judged{State: soaking, Step: nodeturn.StepFinish, Since: minute, Attempt: asked},
 		},
 		"soaking, and the delay was taken away": {
 			claims: claims(claimed(soaked)),
 			jobs:   newJobs(succeeded),
-			want:   &judged{State: soaking, Step: turn.StepFinish, Job: "job-node-1", Since: minute, Attempt: asked},
+			want:   &judged{State: soaking, Step: nodeturn.StepFinish, Job: "job-node-1", Since: minute, Attempt: asked},
 		},
 
 		// The Job has failed.
@@ -436,7 +436,7 @@ func judgements() map[string]judgement {
 			claims: claims(claimed()),
 			jobs:   newJobs(failed),
 			want: &judged{
-				State: isFailed, Step: turn.StepFail, Reason: v1alpha1.ReasonJobFailed, Message: failedText, Job: "job-node-1", Since: minute, Attempt: asked,
+				State: isFailed, Step: nodeturn.StepFail, Reason: v1alpha1.ReasonJobFailed, Message: failedText, Job: "job-node-1", Since: minute, Attempt: asked,
 			},
 		},
 		"failed, and noted": {
@@ -459,18 +459,18 @@ func judgements() map[string]judgement {
 			node:   []func(*corev1.Node){labelled("disabled")},
 			claims: claims(claimed(broken)),
 			jobs:   newJobs(failed),
-			want:   &judged{State: updating, Step: turn.StepRelease, OptedOut: true, Job: "job-node-1", Since: since, Attempt: asked},
+			want:   &judged{State: updating, Step: nodeturn.StepRelease, OptedOut: true, Job: "job-node-1", Since: since, Attempt: asked},
 		},
 		"failed, and not selected": {
 			world:  func(w *plan.World) { w.Selector = labels.Nothing() },
 			claims: claims(claimed(broken)),
 			jobs:   newJobs(failed),
-			want:   &judged{State: updating, Step: turn.StepRelease, NotCounted: true, Job: "job-node-1", Since: since, Attempt: asked},
+			want:   &judged{State: updating, Step: nodeturn.StepRelease, NotCounted: true, Job: "job-node-1", Since: since, Attempt: asked},
 		},
 		"failed, and labelled as updated by hand": {
 			node:   []func(*corev1.Node){labelled(hash)},
 			claims: claims(claimed(broken)),
-			want:   &judged{State: updating, Step: turn.StepRelease, Since: since, Attempt: asked},
+			want:   &judged{State: updating, Step: nodeturn.StepRelease, Since: since, Attempt: asked},
 		},
 		"failed, of a Plan that is not ready": {
 			world:  func(w *plan.World) { w.Ready = false },
@@ -482,7 +482,7 @@ func judgements() map[string]judgement {
 			claims: claims(claimed()),
 			jobs:   newJobs(failed),
 			want: &judged{
-				State: isFailed, Step: turn.StepFail, NotCounted: true, Reason: v1alpha1.ReasonJobFailed, Message: failedText, Job: "job-node-1", Since: minute, Attempt: asked,
+				State: isFailed, Step: nodeturn.StepFail, NotCounted: true, Reason: v1alpha1.ReasonJobFailed, Message: failedText, Job: "job-node-1", Since: minute, Attempt: asked,
 			},
 		},
 		"failed, and something runs": {
@@ -498,29 +498,29 @@ func judgements() map[string]judgement {
 			claims: claims(claimed(before)),
 			jobs:   newJobs(failed),
 			want: &judged{
-				State: isFailed, Step: turn.StepFail, Reason: v1alpha1.ReasonJobFailed, Message: failedText, Job: "job-node-1", Since: minute, Attempt: asked,
+				State: isFailed, Step: nodeturn.StepFail, Reason: v1alpha1.ReasonJobFailed, Message: failedText, Job: "job-node-1", Since: minute, Attempt: asked,
 			},
 		},
 		"failed for something else": {
 			claims: claims(claimed(before)),
 			jobs:   newJobs(failed, forHash(oldHash)),
 			want: &judged{
-				State: isFailed, Step: turn.StepFail, Reason: v1alpha1.ReasonJobFailed, Message: failedText, Job: "job-node-1", Since: minute, Attempt: "before",
+				State: isFailed, Step: nodeturn.StepFail, Reason: v1alpha1.ReasonJobFailed, Message: failedText, Job: "job-node-1", Since: minute, Attempt: "before",
 			},
 		},
 
 		// Jobs that system-upgrade-controller has left.
 		"left running": {
 			jobs: newJobs(left),
-			want: &judged{State: updating, Step: turn.StepAdopt, Job: "job-node-1"},
+			want: &judged{State: updating, Step: nodeturn.StepAdopt, Job: "job-node-1"},
 		},
 		"left complete": {
 			jobs: newJobs(left, succeeded),
-			want: &judged{State: updating, Step: turn.StepAdopt, Job: "job-node-1"},
+			want: &judged{State: updating, Step: nodeturn.StepAdopt, Job: "job-node-1"},
 		},
 		"left failed": {
 			jobs: newJobs(left, failed),
-			want: &judged{State: updating, Step: turn.StepAdopt, Job: "job-node-1"},
+			want: &judged{State: updating, Step: nodeturn.StepAdopt, Job: "job-node-1"},
 		},
 		"left complete, and the node is labelled": {
 			node: []func(*corev1.Node){labelled(hash)},
@@ -561,7 +561,7 @@ func judgements() map[string]judgement {
 		"left complete, and adopted": {
 			claims: claims(claimed(func(c *v1alpha1.Claim) { c.Turn = "job/job-node-1" })),
 			jobs:   newJobs(left, succeeded),
-			want:   &judged{State: soaking, Step: turn.StepFinish, Job: "job-node-1", Since: minute, Attempt: asked},
+			want:   &judged{State: soaking, Step: nodeturn.StepFinish, Job: "job-node-1", Since: minute, Attempt: asked},
 		},
 		"left running, adopted, and the Plan has changed": {
 			claims: claims(claimed(before, func(c *v1alpha1.Claim) { c.Turn = "job/job-node-1" })),
@@ -576,13 +576,13 @@ func judgements() map[string]judgement {
 					newTurnJob(p, n, left, withUID("old"), created(ago(30*time.Minute))),
 				}
 			},
-			want: &judged{State: updating, Step: turn.StepAdopt, Job: "newest"},
+			want: &judged{State: updating, Step: nodeturn.StepAdopt, Job: "newest"},
 		},
 
 		// Jobs of its own whose claim is gone.
 		"running, and the claim is gone": {
 			jobs: newJobs(),
-			want: &judged{State: updating, Step: turn.StepAdopt, Job: "job-node-1"},
+			want: &judged{State: updating, Step: nodeturn.StepAdopt, Job: "job-node-1"},
 		},
 		"complete, and the claim is gone": {
 			jobs: newJobs(succeeded),
@@ -643,12 +643,12 @@ func judgements() map[string]judgement {
 		"claimed, and not selected": {
 			world:  func(w *plan.World) { w.Selector = labels.Nothing() },
 			claims: claims(claimed()),
-			want:   &judged{State: updating, Step: turn.StepRelease, NotCounted: true, Since: since, Attempt: asked},
+			want:   &judged{State: updating, Step: nodeturn.StepRelease, NotCounted: true, Since: since, Attempt: asked},
 		},
 		"claimed, and without a hostname now": {
 			node:   []func(*corev1.Node){without(corev1.LabelHostname)},
 			claims: claims(claimed()),
-			want:   &judged{State: updating, Step: turn.StepRelease, NotCounted: true, Since: since, Attempt: asked},
+			want:   &judged{State: updating, Step: nodeturn.StepRelease, NotCounted: true, Since: since, Attempt: asked},
 		},
 		"claimed, of a Plan that is not ready": {
 			world:  func(w *plan.World) { w.Ready = false },
@@ -658,7 +658,7 @@ func judgements() map[string]judgement {
 		"claimed, and opted out": {
 			node:   []func(*corev1.Node){labelled("disabled")},
 			claims: claims(claimed()),
-			want:   &judged{State: updating, Step: turn.StepRelease, OptedOut: true, Since: since, Attempt: asked},
+			want:   &judged{State: updating, Step: nodeturn.StepRelease, OptedOut: true, Since: since, Attempt: asked},
 		},
 
 		// Claims that can't be read: the node is ignored, and what runs there holds its slot.
@@ -698,7 +698,7 @@ func TestTurns(t *testing.T) {
 			if diff := cmp.Diff(tc.want, summary(w, got), cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
-			if got != nil && got.Step == turn.StepFail && (got.Failure.Reason != got.Unit.Reason || got.Failure.Message != got.Unit.Message || !got.Failure.Time.Time.Equal(got.Unit.Since)) {
+			if got != nil && got.Step == nodeturn.StepFail && (got.Failure.Reason != got.Unit.Reason || got.Failure.Message != got.Unit.Message || !got.Failure.Time.Time.Equal(got.Unit.Since)) {
 				t.Errorf("fails with %+v", got.Failure)
 			}
 		})
@@ -721,7 +721,7 @@ func TestTurnsAwaitOperator(t *testing.T) {
 		claim func(*v1alpha1.Claim)
 		job   func(*batchv1.Job)
 		pod   *corev1.Pod
-		want  turn.Step
+		want  nodeturn.Step
 	}{
 		"to be cordoned":              {pod: waiting("cordon"), want: plan.StepCordon},
 		"to be drained":               {pod: waiting("drain"), want: plan.StepCordon},
@@ -968,9 +968,9 @@ func TestNewClaim(t *testing.T) {
 				tc.world(w)
 			}
 			n := newNode("node-1", tc.node...)
-			u := &plan.Unit{Turn: turn.Turn{Node: n, Claim: tc.claim}}
+			u := &plan.Unit{Turn: nodeturn.Turn{Node: n, Claim: tc.claim}}
 			if tc.adopt != nil {
-				u.Step, u.Job = turn.StepAdopt, newTurnJob(p, n, tc.adopt)
+				u.Step, u.Job = nodeturn.StepAdopt, newTurnJob(p, n, tc.adopt)
 			}
 			got := w.NewClaim(u)
 			tc.want.Rollout, tc.want.UID, tc.want.Revision, tc.want.Attempt = self, uid, hash, w.Attempt(n)

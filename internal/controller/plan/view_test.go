@@ -13,6 +13,7 @@ import (
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/kind/nodeturn"
 	"moult.dev/moult/internal/turn"
 	"moult.dev/moult/internal/view"
 )
@@ -29,14 +30,14 @@ func TestViewGivesTheReasonsOfStatus(t *testing.T) {
 		judges(t, w, n, tc.claims, jobs, tc.pods) // It writes the claims on the Node.
 		s := snapshotOf(n)
 		s.jobs[n.Name], s.pods[n.Name] = jobs, tc.pods
-		c := &Controller{Engine: turn.NewEngine(kind, clocktesting.NewFakePassiveClock(now), nil, nil, nil)}
+		c := &Controller{Engine: turn.NewEngine(kind, clocktesting.NewFakePassiveClock(now), nil, nil, nil, nil, nil)}
 		p := c.newPass(w, s)
 		if w.Ready {
 			p.Decide(w.Fleet)
 		}
 		p.count()
-		if len(p.Turns) == 0 || len(p.Decision.Start) > 0 || p.Turns[0].Step == turn.StepRelease || p.Turns[0].Step == turn.StepFinish ||
-			p.Turns[0].Step == turn.StepFail || p.Turns[0].Claim == nil && len(jobs) > 0 {
+		if len(p.Turns) == 0 || len(p.Decision.Start) > 0 || p.Turns[0].Step == nodeturn.StepRelease || p.Turns[0].Step == nodeturn.StepFinish ||
+			p.Turns[0].Step == nodeturn.StepFail || p.Turns[0].Claim == nil && len(jobs) > 0 {
 			continue // Its turn is about to begin, to fail or to end, or a Job alone shows that it is in one.
 		}
 		complete := upgradev1.Condition{Type: upgradev1.ConditionComplete, Status: metav1.ConditionFalse, Reason: upgradev1.ReasonSyncJob}

@@ -53,7 +53,7 @@ func (p *pass) step(ctx context.Context, t *machine.Turn) error {
 	case machine.StepDrain:
 		return p.drainNode(ctx, t, n)
 	case machine.StepReport:
-		wake, err := p.drainOf(t, n, t.OnReplacement).Tell(ctx, n.Node, turnof.Maintained)
+		wake, err := p.drainOf(t, n, t.OnReplacement).ReportStage(ctx, n.Node, turnof.Maintained)
 		p.at(wake)
 		return err
 	case machine.StepDeleteNode:
@@ -112,7 +112,7 @@ func (p *pass) drainNode(ctx context.Context, t *machine.Turn, n *machine.Node) 
 		p.soon()
 		stage = turnof.Drained
 	}
-	wake, err := d.Tell(ctx, n.Node, stage)
+	wake, err := d.ReportStage(ctx, n.Node, stage)
 	p.at(wake)
 	return err
 }
@@ -160,7 +160,7 @@ func (p *pass) fail(ctx context.Context, t *machine.Turn, n *machine.Node, failu
 		claim = *n.Claim
 	}
 	claim.Failed, claim.Failures = failure, t.Failures+1
-	cleared, err := turnof.EndMaintenance(ctx, p.Client, n.Node, p.holder, p.Now)
+	cleared, err := node.ClearConditions(ctx, p.Client, n.Node, p.holder, p.Now)
 	if err != nil {
 		return client.IgnoreNotFound(err)
 	}

@@ -91,9 +91,9 @@ type tools struct {
 	memos sync.Map
 }
 
-// NewController returns a controller of NodeRollouts with replacement; SetupWithManager makes it run. See turn.Engine.DrainBy for the clients.
+// NewController returns a controller of NodeRollouts with replacement; SetupWithManager makes it run. See turn.NewEngine for the clients.
 func NewController(clk clock.PassiveClock, c client.Client, live drain.Client, pods typedcorev1.CoreV1Interface, f *fleet.Fleet, recorder *events.Recorder, o Options) *Controller {
-	r := &Controller{Engine: turnof.NewEngine(turnof.Kind, clk, c, f, recorder).DrainBy(live, pods), tools: &tools{options: o}}
+	r := &Controller{Engine: turnof.NewEngine(turnof.Kind, clk, c, live, pods, f, recorder), tools: &tools{options: o}}
 	f.AlsoCounts(r.absent)
 	return r
 }

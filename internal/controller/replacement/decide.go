@@ -96,7 +96,7 @@ func (m machines) Start(u *unit) *turnof.Write {
 		}
 	}
 	u.Node = m.view.Nodes[t.Node].Node
-	return &turnof.Write{Step: node.Step{Claim: m.claimOf(t)}, Then: func() {
+	return &turnof.Write{Claim: m.claimOf(t), Then: func() {
 		t.Unit.State, t.Unit.Claimed, t.Unit.InTurn, t.Unit.Reason, t.Unit.Message = v1alpha1.UnitUpdating, true, false, "", ""
 		t.Phase, t.PhaseSince, t.Step, t.Message = v1alpha1.MachineDraining, *turnof.Stamp(m.Now), machine.StepNone, ""
 		m.soon()
@@ -106,7 +106,7 @@ func (m machines) Start(u *unit) *turnof.Write {
 
 // Release also enables scale-down of the node again.
 func (m machines) Release(*unit) turnof.Write {
-	return turnof.Write{Step: node.Step{Also: []node.Also{unshielding(m.holder)}}, Then: m.soon}
+	return turnof.Write{Also: []node.Also{unshielding(m.holder)}, Then: m.soon}
 }
 
 // start decides which nodes go next. Nodes with a ready replacement are claimed. For other nodes a turn begins, if their scale set has room.

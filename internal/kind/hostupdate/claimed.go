@@ -45,11 +45,11 @@ func (w *World) isWanted(t *Unit) bool {
 // judgePreparing judges a turn whose host has no order to reboot yet.
 func (w *World) judgePreparing(t *Unit) {
 	r := &t.Report
-	if _, another := t.boot(); another && sameVersion(r.Version, VersionOf(t.Claim)) {
+	if _, another := compareBoot(t.Node, t.Claim); another && sameVersion(r.Version, VersionOf(t.Claim)) {
 		w.judgeChanged(t, w.Now) // A person has rebooted it.
 		return
 	}
-	t.Message = Awaits(t.Node, r, t.Claim, w.Host.Hooks)
+	t.Message = Awaits(t.Node, r, t.Claim, w.Hooks())
 	switch {
 	case r.Wanted != v1alpha1.HostActionPrepare && r.Wanted != v1alpha1.HostActionPerform, r.MustBeAsked():
 		t.Step = StepPrepare // The order was removed.
@@ -121,7 +121,7 @@ func (w *World) isHealthy(t *Unit, since time.Time) bool {
 	case why != "":
 		t.Message = "the host runs what it should; its node is not well: " + why
 	case len(Unset(t.Node, hooks)) > 0:
-		t.Message = Awaits(t.Node, &t.Report, t.Claim, w.Host.Hooks)
+		t.Message = Awaits(t.Node, &t.Report, t.Claim, w.Hooks())
 	default:
 		return true
 	}
@@ -130,29 +130,15 @@ func (w *World) isHealthy(t *Unit, since time.Time) bool {
 
 // unhealthy says why a node that changed at this time is not healthy, or "".
 func (w *World) unhealthy(t *Unit, since time.Time) string {
-	if why := w.healthy.Unhealthy(t.Node.Name, w.Now); why != "" {
-		w.wakeWhenHealthy(t)
-		return why
-	}
-	h := w.Rollout.Spec.Health
-	if h == nil || len(h.Pods) == 0 {
-		return ""
-	}
-	if w.Pods != nil {
+	why, next := nodeturn.Unhealthy(&w.healthy, t.Node.Name, w.Now)
+	if h := w.Rollout.Spec.Health; why == "" && h != nil && len(h.Pods) > 0 {
+		why = "its pods are being looked up"
 		if pods, known := w.Pods(t); known {
-			why, next := Stable(pods, h.Pods, since, w.Now)
-			t.WakeAt(next)
-			return why
+			why, next = Stable(pods, h.Pods, since, w.Now)
 		}
 	}
-	return "its pods are being looked up"
-}
-
-// wakeWhenHealthy asks for another look when the clock alone may make the node healthy.
-func (w *World) wakeWhenHealthy(t *Unit) {
-	if end := w.healthy.SoakEnd(t.Node.Name, time.Time{}, 0); end.After(w.Now) {
-		t.WakeAt(end)
-	}
+	t.WakeAt(next)
+	return why
 }
 
 // endVerification ends the verification of a healthy node. The node is uncordoned, soaks, and is then released.
@@ -160,7 +146,7 @@ func (w *World) endVerification(t *Unit) {
 	t.Unit.State, t.Unit.Since, t.Message = v1alpha1.UnitSoaking, w.Now, ""
 	t.Step = nodeturn.StepFinish
 	_, called := t.Node.Labels[v1alpha1.LabelAfterReboot]
-	outOfService := called || w.isMarked(t) || t.Claim.Uncordon && t.Node.Spec.Unschedulable
+	outOfService := called || nodeturn.IsMarked(t.Node, w.Holder) || t.Claim.Uncordon && t.Node.Spec.Unschedulable
 	if t.SoakEnd = w.soakEnd(t, w.Now); outOfService || w.Now.Before(t.SoakEnd) {
 		t.Step = nodeturn.StepSoak
 	}
@@ -168,10 +154,7 @@ func (w *World) endVerification(t *Unit) {
 
 // soakEnd returns when the soak of a node that has been healthy since this time ends.
 func (w *World) soakEnd(t *Unit, since time.Time) time.Time {
-	if s := w.Rollout.Spec.Strategy; s != nil && s.Soak != nil {
-		return w.healthy.SoakEnd(t.Node.Name, since, s.Soak.Duration)
-	}
-	return since
+	return nodeturn.SoakEnd(&w.healthy, w.Rollout.Spec.Strategy, t.Node.Name, since)
 }
 
 // judgeSoaking judges a turn that soaks and only keeps its slot. A node that is not healthy continues to soak.
@@ -179,12 +162,12 @@ func (w *World) judgeSoaking(t *Unit, gone bool) {
 	since := t.Claim.Soaking.Time
 	t.Unit.State, t.Unit.Since = v1alpha1.UnitSoaking, since
 	end := w.soakEnd(t, since)
-	switch why := w.healthy.Unhealthy(t.Node.Name, w.Now); {
+	switch why, next := nodeturn.Unhealthy(&w.healthy, t.Node.Name, w.Now); {
 	case gone:
 		t.Step = nodeturn.StepFinish
 	case why != "":
 		t.Message = why
-		w.wakeWhenHealthy(t)
+		t.WakeAt(next)
 	case w.Now.Before(end):
 		t.WakeAt(end)
 	default:

@@ -4,7 +4,6 @@ package hostupdate
 
 import (
 	"cmp"
-	"fmt"
 	"strings"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/kind/nodeturn"
 )
 
 // PhaseOf returns the phase of a turn in progress by its claim, and when it began.
@@ -38,74 +38,65 @@ func Phase(t *Unit) (v1alpha1.Phase, time.Time, string) {
 	return phase, since.Time, t.Message
 }
 
-// Awaits says what a turn waits for, by the node, its host and the claim. It returns "" if these do not show it, such as during a drain. hooks
-// are the rollout's, or nil.
-func Awaits(n *corev1.Node, r *Report, c *v1alpha1.Claim, hooks *v1alpha1.RebootHooks) string {
-	switch phase, _ := PhaseOf(c); phase {
+// Awaits says what a turn waits for, by the node, its host and the claim. It returns "" if these do not show it, such as during a drain.
+func Awaits(n *corev1.Node, r *Report, c *v1alpha1.Claim, hooks v1alpha1.RebootHooks) string {
+	switch phase, _ := PhaseOf(c); phase { //nolint:exhaustive // In other phases the host does nothing.
 	case v1alpha1.PhasePreparing:
-		return r.prepares(n, hooks)
+		return r.prepares(n, hooks.BeforeReboot)
 	case v1alpha1.PhaseChanging:
 		return r.reboots(n, c)
 	case v1alpha1.PhaseVerifying:
-		switch {
-		case readyMessage(n) != "":
-			return readyMessage(n)
-		case hooks != nil && len(Unset(n, hooks.AfterReboot)) > 0:
-			return "the host has rebooted; " + awaitsHooks(n, hooks.AfterReboot)
+		if why := notReady(n); why != "" {
+			return why
 		}
-	case v1alpha1.PhaseClaimed, v1alpha1.PhaseStarting, v1alpha1.PhaseDraining, v1alpha1.PhaseReplacing, v1alpha1.PhaseSoaking:
+		return awaitsHooks("the host has rebooted; ", n, hooks.AfterReboot)
 	}
 	return ""
 }
 
 // prepares says what a host that has no order to reboot does.
-func (r *Report) prepares(n *corev1.Node, hooks *v1alpha1.RebootHooks) string {
+func (r *Report) prepares(n *corev1.Node, hooks []string) string {
 	what := cmp.Or(n.Annotations[v1alpha1.AnnotationHostWanted], r.Target, "the update")
 	switch {
 	case r.Wanted != v1alpha1.HostActionPrepare && r.Wanted != v1alpha1.HostActionPerform:
 		return ""
 	case r.Wanted != r.Active:
-		return r.notTakenUp()
+		return r.notTakenUp() + " yet"
 	case r.State == v1alpha1.HostStateError:
 		return r.failed()
 	case r.State == v1alpha1.HostStateBusy && r.Wanted == v1alpha1.HostActionPrepare:
 		return "the host fetches " + what
 	case r.State == v1alpha1.HostStateBusy:
 		return "the host makes " + what + " what it boots next"
-	case r.Wanted == v1alpha1.HostActionPerform && hooks != nil && len(Unset(n, hooks.BeforeReboot)) > 0:
-		return "the host is about to reboot; " + awaitsHooks(n, hooks.BeforeReboot)
+	case r.Wanted == v1alpha1.HostActionPerform:
+		return awaitsHooks("the host is about to reboot; ", n, hooks)
 	}
 	return ""
 }
 
 // reboots says what a host that has the order to reboot does.
 func (r *Report) reboots(n *corev1.Node, c *v1alpha1.Claim) string {
-	same := c.BootID != "" && n.Status.NodeInfo.BootID == c.BootID
+	same, _ := compareBoot(n, c)
+	why := notReady(n)
 	switch {
 	case same && r.Active != v1alpha1.HostActionReboot:
-		return r.notTakenUp()
+		return r.notTakenUp() + " yet"
 	case same && r.State == v1alpha1.HostStateError:
 		return r.failed()
-	case same && readyMessage(n) == "":
+	case why != "":
+		return "the host reboots: " + why
+	case same:
 		return "the host is to reboot, and has not gone down yet"
-	case readyMessage(n) != "":
-		return "the host reboots: " + readyMessage(n)
 	case r.State == v1alpha1.HostStateBusy || r.Active != v1alpha1.HostActionReboot:
 		return "the host has rebooted, and its agent has not said yet what it runs"
 	}
 	return ""
 }
 
-func (r *Report) notTakenUp() string {
-	return fmt.Sprintf("the host's agent has not taken up %s yet", r.Wanted)
-}
+func (r *Report) notTakenUp() string { return "the host's agent has not taken up " + string(r.Wanted) }
 
-func (r *Report) failed() string {
-	if r.Error == "" {
-		return fmt.Sprintf("the host's agent says that %s failed", r.Active)
-	}
-	return fmt.Sprintf("%s failed: %s", r.Active, r.Error)
-}
+// failed says that the last action of the agent has failed, and why.
+func (r *Report) failed() string { return string(r.Active) + " failed: " + r.said() }
 
 // Unset returns the annotations whose value on the node is not "true".
 func Unset(n *corev1.Node, keys []string) []string {
@@ -118,27 +109,23 @@ func Unset(n *corev1.Node, keys []string) []string {
 	return all
 }
 
-func awaitsHooks(n *corev1.Node, keys []string) string {
+// awaitsHooks says after what the turn waits for which hooks, or "" if all have answered.
+func awaitsHooks(after string, n *corev1.Node, keys []string) string {
 	missing := Unset(n, keys)
-	if len(missing) == 1 {
-		return "annotation " + missing[0] + " of the Node must become true before"
+	if len(missing) == 0 {
+		return ""
 	}
-	return "annotations " + strings.Join(missing, ", ") + " of the Node must become true before"
+	return after + "annotations " + strings.Join(missing, ", ") + " of the Node must become true before"
 }
 
-// readyMessage says since when a node is not ready; "" when it is ready.
-func readyMessage(n *corev1.Node) string {
-	for i := range n.Status.Conditions {
-		c := &n.Status.Conditions[i]
-		if c.Type != corev1.NodeReady {
-			continue
-		}
-		if c.Status == corev1.ConditionTrue {
-			return ""
-		}
-		if !c.LastTransitionTime.IsZero() {
-			return "not ready since " + c.LastTransitionTime.UTC().Format(time.RFC3339)
-		}
+// notReady says since when a node is not ready; "" when it is ready.
+func notReady(n *corev1.Node) string {
+	switch ready, since := nodeturn.Ready(n); {
+	case ready:
+		return ""
+	case since.IsZero():
+		return "not ready"
+	default:
+		return "not ready since " + since.UTC().Format(time.RFC3339)
 	}
-	return "not ready"
 }

@@ -48,7 +48,7 @@ func TestAwaits(t *testing.T) {
 		failed    = v1alpha1.HostStateError
 	)
 	now := &metav1.Time{Time: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)}
-	hooks := &v1alpha1.RebootHooks{BeforeReboot: []string{"example.com/a", "example.com/b"}, AfterReboot: []string{"example.com/c"}}
+	hooks := v1alpha1.RebootHooks{BeforeReboot: []string{"example.com/a", "example.com/b"}, AfterReboot: []string{"example.com/c"}}
 	notReady := func(n *corev1.Node) {
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, LastTransitionTime: *now}}
 	}
@@ -66,7 +66,7 @@ func TestAwaits(t *testing.T) {
 		report Report
 		claim  v1alpha1.Claim
 		node   []func(*corev1.Node)
-		hooks  *v1alpha1.RebootHooks
+		hooks  v1alpha1.RebootHooks
 		want   string
 	}{
 		"just claimed":     {report: Report{Wanted: prepare, Active: stabilize, State: ready}, want: "the host's agent has not taken up prepare-update yet"},
@@ -74,7 +74,7 @@ func TestAwaits(t *testing.T) {
 		"fetches the same": {report: Report{Wanted: prepare, Active: prepare, State: busy}, want: "the host fetches the update"},
 		"has fetched":      {report: Report{Wanted: prepare, Active: prepare, State: ready}},
 		"fails to fetch":   {report: Report{Wanted: prepare, Active: prepare, State: failed, Error: "no space"}, want: "prepare-update failed: no space"},
-		"fails silently":   {report: Report{Wanted: prepare, Active: prepare, State: failed}, want: "the host's agent says that prepare-update failed"},
+		"fails silently":   {report: Report{Wanted: prepare, Active: prepare, State: failed}, want: "prepare-update failed: the host's agent does not say why"},
 		"to be performed":  {report: Report{Wanted: perform, Active: prepare, State: ready}, want: "the host's agent has not taken up perform-update yet"},
 		"performs": {
 			report: Report{Wanted: perform, Active: perform, State: busy, Target: "1.20.4"},
@@ -83,7 +83,7 @@ func TestAwaits(t *testing.T) {
 		},
 		"performed":          {report: Report{Wanted: perform, Active: perform, State: ready}},
 		"hooks before":       {report: Report{Wanted: perform, Active: perform, State: ready}, hooks: hooks, want: "the host is about to reboot; annotations example.com/a, example.com/b of the Node must become true before"},
-		"one of them is set": {report: Report{Wanted: perform, Active: perform, State: ready}, hooks: hooks, node: []func(*corev1.Node){annotated("example.com/a")}, want: "the host is about to reboot; annotation example.com/b of the Node must become true before"},
+		"one of them is set": {report: Report{Wanted: perform, Active: perform, State: ready}, hooks: hooks, node: []func(*corev1.Node){annotated("example.com/a")}, want: "the host is about to reboot; annotations example.com/b of the Node must become true before"},
 		"all are set":        {report: Report{Wanted: perform, Active: perform, State: ready}, hooks: hooks, node: []func(*corev1.Node){annotated("example.com/a", "example.com/b")}},
 		"after a reset":      {report: Report{Wanted: stabilize, Active: stabilize, State: ready}},
 
@@ -104,7 +104,7 @@ func TestAwaits(t *testing.T) {
 		"is up": {report: Report{Wanted: reboot, Active: reboot, State: ready}, claim: rebooting, node: []func(*corev1.Node){rebooted}},
 
 		"changed, not ready":  {report: Report{Wanted: reboot, Active: reboot, State: ready}, claim: changed, node: []func(*corev1.Node){rebooted, notReady}, hooks: hooks, want: "not ready since 2026-11-20T12:00:00Z"},
-		"hooks after":         {report: Report{Wanted: reboot, Active: reboot, State: ready}, claim: changed, node: []func(*corev1.Node){rebooted}, hooks: hooks, want: "the host has rebooted; annotation example.com/c of the Node must become true before"},
+		"hooks after":         {report: Report{Wanted: reboot, Active: reboot, State: ready}, claim: changed, node: []func(*corev1.Node){rebooted}, hooks: hooks, want: "the host has rebooted; annotations example.com/c of the Node must become true before"},
 		"hooks after are set": {report: Report{Wanted: reboot, Active: reboot, State: ready}, claim: changed, node: []func(*corev1.Node){rebooted, annotated("example.com/c")}, hooks: hooks},
 		"soaks":               {claim: v1alpha1.Claim{Soaking: now}, hooks: hooks},
 	} {
@@ -124,7 +124,7 @@ func TestAwaits(t *testing.T) {
 
 func TestAwaitsOfANodeThatNeverReported(t *testing.T) {
 	now := metav1.Now()
-	got := Awaits(&corev1.Node{}, &Report{Wanted: v1alpha1.HostActionReboot, Active: v1alpha1.HostActionReboot}, &v1alpha1.Claim{Rebooting: &now}, nil)
+	got := Awaits(&corev1.Node{}, &Report{Wanted: v1alpha1.HostActionReboot, Active: v1alpha1.HostActionReboot}, &v1alpha1.Claim{Rebooting: &now}, v1alpha1.RebootHooks{})
 	if want := "the host reboots: not ready"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}

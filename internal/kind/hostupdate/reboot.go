@@ -29,7 +29,7 @@ func (w *World) judgeRebooting(t *Unit, gone bool) {
 		}
 		return
 	}
-	if t.Message = Awaits(t.Node, r, t.Claim, w.Host.Hooks); r.Wanted != v1alpha1.HostActionReboot {
+	if t.Message = Awaits(t.Node, r, t.Claim, w.Hooks()); r.Wanted != v1alpha1.HostActionReboot {
 		t.Message = "the order to reboot is gone from the Node; the host is judged when rebootTimeout is over"
 	}
 	if r.Answers(v1alpha1.HostActionReboot) {
@@ -47,9 +47,7 @@ func (w *World) judgeRebooting(t *Unit, gone bool) {
 	}
 }
 
-// boot compares the host's boot id with the boot id in the claim. Both results are false if an id is not known.
-func (t *Unit) boot() (same, another bool) { return compareBoot(t.Node, t.Claim) }
-
+// compareBoot compares the host's boot id with the boot id in the claim. Both results are false if an id is not known.
 func compareBoot(n *corev1.Node, c *v1alpha1.Claim) (same, another bool) {
 	before, now := c.BootID, n.Status.NodeInfo.BootID
 	known := before != "" && now != ""
@@ -60,20 +58,20 @@ func compareBoot(n *corev1.Node, c *v1alpha1.Claim) (same, another bool) {
 func IsBack(n *corev1.Node, c *v1alpha1.Claim) bool {
 	_, another := compareBoot(n, c)
 	r, _ := Read(n)
-	return readyMessage(n) == "" && (another || c.BootID == "" && r.Answers(v1alpha1.HostActionReboot))
+	return notReady(n) == "" && (another || c.BootID == "" && r.Answers(v1alpha1.HostActionReboot))
 }
 
 // hasBootedInto reports whether the host has rebooted and runs the version, by the kubelet alone. It needs no agent.
 func (t *Unit) hasBootedInto(version string) bool {
-	_, another := t.boot()
+	_, another := compareBoot(t.Node, t.Claim)
 	return another && sameVersion(t.Report.Booted, version)
 }
 
 // verify judges a host whose agent has answered the order to reboot: by the boot id that the kubelet reports, and by the version.
 func (w *World) verify(t *Unit) {
 	r := &t.Report
-	failed, ready := r.State == v1alpha1.HostStateError, readyMessage(t.Node) == ""
-	switch same, another := t.boot(); {
+	failed, ready := r.State == v1alpha1.HostStateError, notReady(t.Node) == ""
+	switch same, another := compareBoot(t.Node, t.Claim); {
 	case same && failed && ready:
 		t.Fail(v1alpha1.ReasonNotRebooted, "the host of Node "+t.Node.Name+" was ordered to reboot and has not: "+r.said(), w.Now)
 	case same:
@@ -103,15 +101,15 @@ func (w *World) verifyVersion(t *Unit) {
 			message += ": " + r.Error
 		}
 		t.Fail(v1alpha1.ReasonVersionUnchanged, message, w.Now)
-	case readyMessage(t.Node) == "":
+	case notReady(t.Node) == "":
 		w.judgeChanged(t, w.Now)
 	}
 }
 
 // failLate fails a turn whose host is not back within rebootTimeout.
 func (w *World) failLate(t *Unit, deadline time.Time) {
-	same, another := t.boot()
-	ready := readyMessage(t.Node) == ""
+	same, another := compareBoot(t.Node, t.Claim)
+	ready := notReady(t.Node) == ""
 	reason, what := v1alpha1.ReasonRebootTimeout, "its node was not ready again"
 	switch {
 	case same && ready:

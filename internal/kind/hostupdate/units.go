@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/kind/nodeturn"
@@ -41,8 +42,6 @@ type Unit struct {
 	Labelled bool
 	// Verdict is what the rollout wants of the host.
 	Verdict Verdict
-
-	claims []v1alpha1.Claim // of all rollouts
 }
 
 // Units judges every node that the rollout selects, or that still has its claim, mark or taint.
@@ -52,17 +51,14 @@ func (w *World) Units(nodes []*corev1.Node) []*Unit {
 	all := make([]*Unit, 0, len(nodes))
 	for _, n := range nodes {
 		t := &Unit{Turn: nodeturn.Turn{Node: n}}
-		if known := w.Fleet.Nodes[n.Name]; known != nil {
-			t.claims = known.Claims
-			t.ReadClaims(known, w.Rollout.UID)
-		}
+		t.ReadClaims(w.Fleet.Nodes[n.Name], w.Rollout.UID)
 		t.Report, t.Labelled = Read(n)
 		selected := w.Selector.Matches(labels.Set(n.Labels))
 		t.Unit.OptedOut = n.Labels[optOut] == v1alpha1.LabelNodeRolloutDisabled
 		if t.Counted = selected && t.Labelled; selected && !t.Labelled && !t.Unit.OptedOut {
 			w.Unlabelled = append(w.Unlabelled, n.Name)
 		}
-		if t.Counted || t.Claim != nil || w.isMarked(t) || nodeturn.Tainted(n, w.Taint) {
+		if t.Counted || t.Claim != nil || nodeturn.IsMarked(t.Node, w.Holder) || nodeturn.Tainted(n, w.Taint) {
 			all = append(all, t)
 		}
 	}
@@ -87,27 +83,18 @@ func (w *World) awaitAnswers(all []*Unit) {
 	if end = end.Add(answerTime); !w.Ready || !w.Now.Before(end) {
 		return
 	}
-	count, first := 0, ""
-	for _, t := range all {
-		if t.awaitsAnswer() {
-			if count++; count == 1 {
-				first = t.Node.Name
-			}
-		}
-	}
-	if count == 0 {
+	first := slices.IndexFunc(all, (*Unit).awaitsAnswer)
+	if first < 0 {
 		return
 	}
-	if count > 1 {
-		first = fmt.Sprintf("%s and %d more", first, count-1)
-	}
+	silent := all[first].Node.Name
 	s := w.Rollout.Spec.Strategy
 	ordered := s != nil && len(s.Order) > 0
 	for _, t := range all {
 		if t.Claim == nil && t.Unit.State == v1alpha1.UnitOutdated && t.Unit.Reason == "" && (ordered || t.Node.Name == w.OwnNode) {
 			t.Unit.Reason = v1alpha1.ReasonHostSilent
-			t.Unit.Message = fmt.Sprintf("others may come first: the agents of %s have not said yet whether there is an update; they are waited for until %s",
-				first, end.UTC().Format(time.RFC3339))
+			t.Unit.Message = fmt.Sprintf("others may come first, such as %s, whose agent has not said yet whether there is an update; they are waited for until %s",
+				silent, end.UTC().Format(time.RFC3339))
 			t.WakeAt(end)
 		}
 	}
@@ -206,13 +193,6 @@ func versions(reports iter.Seq[*Report]) []v1alpha1.HostVersion {
 	return list[:min(len(list), v1alpha1.MaxListedReleases)]
 }
 
-// isMarked reports whether the rollout has cordoned the node, or keeps it from load balancers.
-func (w *World) isMarked(t *Unit) bool {
-	_, excluded := t.Node.Labels[corev1.LabelNodeExcludeBalancers]
-	return t.Node.Spec.Unschedulable && t.Node.Annotations[v1alpha1.AnnotationCordonedBy] == w.Holder ||
-		excluded && t.Node.Annotations[v1alpha1.AnnotationExcludedBy] == w.Holder
-}
-
 // judge sets the unit's state and the next step.
 func (w *World) judge(t *Unit) {
 	t.Unit.Node, t.Unit.State = t.Node.Name, v1alpha1.UnitUpdating
@@ -242,15 +222,15 @@ func (w *World) judgeUnclaimed(t *Unit) {
 	switch {
 	case t.Unreadable:
 		// No rollout may change the node. A node that is cordoned for the rollout holds a slot.
-		if t.Unit.InTurn = w.isMarked(t); t.Verdict.State == v1alpha1.UnitUpdated && !t.Unit.InTurn {
+		if t.Unit.InTurn = nodeturn.IsMarked(t.Node, w.Holder); t.Verdict.State == v1alpha1.UnitUpdated && !t.Unit.InTurn {
 			t.Unit.State = v1alpha1.UnitUpdated
 		}
 	case !w.Ready:
-	case counts && t.Report.Wanted == v1alpha1.HostActionReboot && (!w.Host.DetectOnly || w.isMarked(t)):
-		if !slices.ContainsFunc(t.claims, func(c v1alpha1.Claim) bool { return !c.RecordsResult() }) {
+	case counts && t.Report.Wanted == v1alpha1.HostActionReboot && (!w.Host.DetectOnly || nodeturn.IsMarked(t.Node, w.Holder)):
+		if !slices.ContainsFunc(t.Claims, func(c v1alpha1.Claim) bool { return !c.RecordsResult() }) {
 			t.Step, t.Unit.State = nodeturn.StepAdopt, v1alpha1.UnitUpdating
 		}
-	case w.isMarked(t) && !w.isOthers(t):
+	case nodeturn.IsMarked(t.Node, w.Holder) && !IsOthers(t.Claims, w.Rollout.UID):
 		t.Step = StepReleaseUnclaimed
 	case counts:
 		w.ask(t)
@@ -258,10 +238,10 @@ func (w *World) judgeUnclaimed(t *Unit) {
 	}
 }
 
-// isOthers reports whether another NodeRollout has a claim on the node. That rollout orders the agent.
-func (w *World) isOthers(t *Unit) bool {
-	return slices.ContainsFunc(t.claims, func(c v1alpha1.Claim) bool {
-		return strings.HasPrefix(c.Rollout, HolderOf("")) && c.UID != w.Rollout.UID
+// IsOthers reports whether another NodeRollout than this one has its turn on a node with these claims. That rollout orders the agent.
+func IsOthers(claims []v1alpha1.Claim, rollout types.UID) bool {
+	return slices.ContainsFunc(claims, func(c v1alpha1.Claim) bool {
+		return strings.HasPrefix(c.Rollout, HolderOf("")) && c.UID != rollout && !c.RecordsResult()
 	})
 }
 
@@ -275,7 +255,7 @@ func (w *World) ask(t *Unit) {
 	r := &t.Report
 	ordered := r.Wanted == v1alpha1.HostActionPrepare || r.Wanted == v1alpha1.HostActionPerform || r.Wanted == v1alpha1.HostActionReboot
 	switch {
-	case w.isOthers(t):
+	case IsOthers(t.Claims, w.Rollout.UID):
 	case ordered && t.Claim == nil && w.Host.DetectOnly:
 		// Another operator updates it.
 	case ordered || r.MustBeAsked():

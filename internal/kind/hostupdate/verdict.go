@@ -30,7 +30,7 @@ func (w *World) verdict(r *Report) Verdict {
 	case pin != "" && sameVersion(r.Version, pin):
 		return Verdict{State: v1alpha1.UnitUpdated, Version: pin}
 	case r.State == v1alpha1.HostStateError:
-		return waits(v1alpha1.ReasonHostError, pin, r.failure())
+		return waits(v1alpha1.ReasonHostError, pin, r.said())
 	case r.Knows() && r.Update == v1alpha1.HostUpdateFalse && pin == "":
 		return Verdict{State: v1alpha1.UnitUpdated, Version: r.Version}
 	case !r.Knows():
@@ -56,13 +56,11 @@ func newestRelease(releases []v1alpha1.HostRelease) (version string, since time.
 // isOvertaken reports whether a host answered before the newest release was discovered, and may offer that release by now. It is false for
 // hosts whose versions have no name, and for agents that do not report when they checked.
 func (w *World) isOvertaken(r *Report) bool {
-	if r.Version == "" || r.Checked.IsZero() || r.Update == v1alpha1.HostUpdateTrue && r.Target == "" {
+	hasNames := r.Version != "" && (r.Target != "" || r.Update != v1alpha1.HostUpdateTrue)
+	if !hasNames || r.Checked.IsZero() || r.Checked.After(w.newestSince) || !r.Knows() || w.Host.Version != "" || w.newest == "" {
 		return false
 	}
-	if w.Host.Version != "" || w.newest == "" || !r.Knows() || r.Checked.After(w.newestSince) || r.Target == w.newest || r.Version == w.newest {
-		return false
-	}
-	return !sameVersion(r.Target, w.newest) && !sameVersion(r.Version, w.newest) // Parsing versions costs more than the checks above.
+	return !sameVersion(r.Target, w.newest) && !sameVersion(r.Version, w.newest)
 }
 
 // isUnoffered reports whether an outdated host is not known to offer the version.
@@ -96,24 +94,13 @@ func waits(reason v1alpha1.Reason, version, message string) Verdict {
 	return Verdict{State: v1alpha1.UnitOutdated, Reason: reason, Version: version, Message: message}
 }
 
-// failure is what the agent says of an action that failed.
-func (r *Report) failure() string {
-	if r.Error != "" {
-		return r.Error
-	}
-	if r.Active == "" || r.Active == v1alpha1.HostActionUnknown || r.Active == v1alpha1.HostActionStabilize {
-		return "the host's agent could not find out whether there is an update, and does not say why"
-	}
-	return fmt.Sprintf("the host's agent says that %s has failed, and does not say why", r.Active)
-}
-
 // silence says why it is not known whether there is an update.
 func (r *Report) silence() string {
 	switch {
 	case r.MustBeAsked():
 		return "the host's agent has not been asked yet whether there is an update"
 	case r.Wanted != r.Active:
-		return fmt.Sprintf("the host's agent has not taken up %s: does it run on the node?", r.Wanted)
+		return r.notTakenUp() + ": does it run on the node?"
 	case r.State == v1alpha1.HostStateBusy:
 		return fmt.Sprintf("the host's agent is busy with %s", r.Active)
 	}

@@ -19,14 +19,15 @@ import (
 // DefaultRebootTimeout of spec.hostUpdate.rebootTimeout.
 const DefaultRebootTimeout = 15 * time.Minute
 
-// World is the input for judging the turns of one NodeRollout. NewWorld fills it from the spec. The caller sets Fleet, OwnNode, Now and Pods.
+// World is the input for judging the turns of one NodeRollout. NewWorld fills it from the spec. The caller sets Fleet, OwnNode and Now,
+// and may set Pods.
 type World struct {
 	Rollout *v1alpha1.NodeRollout
 	Fleet   rollout.Fleet
 	// OwnNode is the node that the operator runs on.
 	OwnNode string
 	Now     time.Time
-	// Pods returns the pods of a turn's node, and false while they are not known. If Pods is nil, no pods are known.
+	// Pods returns the pods of a turn's node, and false while they are not known. By default no pods are known.
 	Pods func(*Unit) ([]corev1.Pod, bool)
 
 	// Holder is the rollout's name in claims.
@@ -64,6 +65,7 @@ func NewWorld(r *v1alpha1.NodeRollout, malformed error) (*World, error) {
 	w := &World{
 		Rollout: r, Holder: HolderOf(r.Name), Taint: nodeturn.TaintOf(r.Name), Selector: labels.Nothing(), Drains: true, Exclude: true,
 		rebootTimeout: DefaultRebootTimeout, Revision: r.Status.Revision,
+		Pods: func(*Unit) ([]corev1.Pod, bool) { return nil, false },
 	}
 	if malformed != nil {
 		return w, malformed

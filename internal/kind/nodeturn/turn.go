@@ -47,8 +47,10 @@ const (
 type Turn struct {
 	Node  *corev1.Node
 	Claim *v1alpha1.Claim // of this rollout, or nil
-	Unit  rollout.Unit
-	Step  Step
+	// Claims are those of all rollouts on the node.
+	Claims []v1alpha1.Claim
+	Unit   rollout.Unit
+	Step   Step
 	// Counted is false for a node that the rollout no longer selects and must only release.
 	Counted bool
 	// Unreadable is true when the node's claims can't be decoded.
@@ -69,12 +71,12 @@ func (t *Turn) Base() *Turn { return t }
 // Taker is a mechanism's own type of turn, which embeds Turn.
 type Taker interface{ Base() *Turn }
 
-// ReadClaims sets Unreadable, and sets Claim to a copy of the rollout's own claim.
+// ReadClaims sets Claims and Unreadable, and sets Claim to a copy of the rollout's own claim.
 func (t *Turn) ReadClaims(known *rollout.Node, uid types.UID) {
 	if known == nil {
 		return
 	}
-	t.Unreadable = known.ClaimError != ""
+	t.Claims, t.Unreadable = known.Claims, known.ClaimError != ""
 	if i := slices.IndexFunc(known.Claims, func(c v1alpha1.Claim) bool { return c.UID == uid }); i >= 0 {
 		own := known.Claims[i]
 		t.Claim = &own
@@ -94,9 +96,25 @@ func (t *Turn) DrainMessage(holder string) string {
 
 // WakeAt requests a reconcile at this time. A zero time requests nothing.
 func (t *Turn) WakeAt(when time.Time) {
-	if !when.IsZero() && (t.Wake.IsZero() || when.Before(t.Wake)) {
-		t.Wake = when
+	t.Wake = Earlier(t.Wake, when)
+}
+
+// Earlier returns the earlier of two times. Zero means no time.
+func Earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
 	}
+	return a
+}
+
+// Ready reports whether the node is ready, and since when it is so or not. since is zero if the kubelet has not reported yet.
+func Ready(n *corev1.Node) (ready bool, since time.Time) {
+	for i := range n.Status.Conditions {
+		if c := &n.Status.Conditions[i]; c.Type == corev1.NodeReady {
+			return c.Status == corev1.ConditionTrue, c.LastTransitionTime.Time
+		}
+	}
+	return false, time.Time{}
 }
 
 // Fail makes the turn fail.
@@ -161,6 +179,32 @@ func (t *Turn) KeepTaint(s *v1alpha1.Strategy, key string) {
 	case !wanted && has:
 		t.Step = StepUntaint
 	}
+}
+
+// IsMarked reports whether the holder has cordoned the node, or keeps it from load balancers.
+func IsMarked(n *corev1.Node, holder string) bool {
+	_, excluded := n.Labels[corev1.LabelNodeExcludeBalancers]
+	return n.Spec.Unschedulable && n.Annotations[v1alpha1.AnnotationCordonedBy] == holder ||
+		excluded && n.Annotations[v1alpha1.AnnotationExcludedBy] == holder
+}
+
+// Unhealthy says why a node is not healthy, or "", and when the clock alone may change that.
+func Unhealthy(f *rollout.Fleet, name string, now time.Time) (why string, next time.Time) {
+	if why = f.Unhealthy(name, now); why == "" {
+		return "", next
+	}
+	if end := f.SoakEnd(name, time.Time{}, 0); end.After(now) {
+		next = end
+	}
+	return why, next
+}
+
+// SoakEnd returns when the soak of a node that changed at this time ends. Without a soak in the strategy it is this time.
+func SoakEnd(f *rollout.Fleet, s *v1alpha1.Strategy, name string, since time.Time) time.Time {
+	if s == nil || s.Soak == nil {
+		return since
+	}
+	return f.SoakEnd(name, since, s.Soak.Duration)
 }
 
 // Digest returns a short hash of values that always marshal, such as strings and API types.

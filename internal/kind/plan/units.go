@@ -330,11 +330,7 @@ func (t *Unit) finish(w *World) {
 			t.verify(w)
 			return
 		}
-		var soak time.Duration
-		if s.Soak != nil {
-			soak = s.Soak.Duration
-		}
-		if soaked := w.Fleet.SoakEnd(t.Node.Name, since, soak); soaked.After(end) {
+		if soaked := nodeturn.SoakEnd(&w.Fleet, s, t.Node.Name, since); soaked.After(end) {
 			end = soaked
 		}
 	}
