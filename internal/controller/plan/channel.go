@@ -13,27 +13,25 @@ import (
 	"sync"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 )
 
 const (
 	channelTimeout    = 15 * time.Second
 	channelFirstRetry = 10 * time.Second
-	channelRedirects  = 5
+	channelRequests   = 5 // of one poll
 )
 
-// channels polls the channels of Plans, each in its own goroutine, so a channel that never answers delays no other Plan. An
-// event wakes the Plan when there is an answer. The clock wakes the Plan when the next poll is due.
+// channels polls the channels of Plans, each in its own goroutine, so a channel that never answers delays no other Plan. The clock wakes the
+// Plan when the next poll is due.
 type channels struct {
 	clock     clock.PassiveClock
 	interval  time.Duration
 	clusterID string
 	client    *http.Client
-	// answered wakes the Plans whose channel has answered.
-	answered chan event.GenericEvent
+	// wake wakes a Plan whose channel has answered.
+	wake func(plan types.NamespacedName)
 
 	mu    sync.Mutex
 	polls map[types.NamespacedName]*poll
@@ -45,7 +43,6 @@ type channels struct {
 type poll struct {
 	url     string
 	running bool
-	cancel  context.CancelFunc
 	due     time.Time
 	retry   time.Duration
 	// answer is the last good answer. err is why the polls since then failed, or nil.
@@ -53,16 +50,24 @@ type poll struct {
 	err    error
 }
 
-func newChannels(ctx context.Context, clk clock.PassiveClock, o *Options) *channels {
+func newChannels(ctx context.Context, clk clock.PassiveClock, o *Options, wake func(types.NamespacedName)) *channels {
 	return &channels{
-		ctx: ctx, clock: clk, interval: o.PollingInterval, clusterID: o.ClusterID,
-		answered: make(chan event.GenericEvent, 64),
-		polls:    map[types.NamespacedName]*poll{},
-		client: &http.Client{
-			Timeout:       channelTimeout,
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		},
+		ctx: ctx, clock: clk, interval: o.PollingInterval, clusterID: o.ClusterID, wake: wake,
+		polls:  map[types.NamespacedName]*poll{},
+		client: &http.Client{Timeout: channelTimeout, CheckRedirect: followMove},
 	}
+}
+
+// followMove follows a channel that has moved. Every other redirect is an answer.
+func followMove(next *http.Request, before []*http.Request) error {
+	switch next.Response.StatusCode {
+	case http.StatusMovedPermanently, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+		if len(before) == channelRequests {
+			return fmt.Errorf("it has moved %d times", channelRequests)
+		}
+		return nil
+	}
+	return http.ErrUseLastResponse
 }
 
 // ask returns the last answer of the Plan's channel, the error of the last poll, and when the next poll is due. It starts a
@@ -72,17 +77,12 @@ func (c *channels) ask(plan types.NamespacedName, channel, latest string) (answe
 	defer c.mu.Unlock()
 	p := c.polls[plan]
 	if p == nil || p.url != channel {
-		if p != nil && p.cancel != nil {
-			p.cancel()
-		}
 		p = &poll{url: channel, due: c.clock.Now(), retry: channelFirstRetry}
 		c.polls[plan] = p
 	}
 	if !p.running && !c.clock.Now().Before(p.due) {
 		p.running = true
-		var ctx context.Context
-		ctx, p.cancel = context.WithCancel(c.ctx)
-		go c.run(ctx, plan, p, latest)
+		go c.run(plan, p, latest)
 	}
 	if !p.running {
 		due = p.due
@@ -90,31 +90,17 @@ func (c *channels) ask(plan types.NamespacedName, channel, latest string) (answe
 	return p.answer, due, p.err
 }
 
-// same reports whether the Plan had this channel at its last poll.
-func (c *channels) same(plan types.NamespacedName, channel string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	p := c.polls[plan]
-	return p != nil && p.url == channel
-}
-
 // forget stops polling for a Plan that is deleted, or that has no channel any more.
 func (c *channels) forget(plan types.NamespacedName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if p := c.polls[plan]; p != nil {
-		if p.cancel != nil {
-			p.cancel()
-		}
-		delete(c.polls, plan)
-	}
+	delete(c.polls, plan)
 }
 
-func (c *channels) run(ctx context.Context, plan types.NamespacedName, p *poll, latest string) {
-	answer, err := resolve(ctx, c.client, p.url, latest, c.clusterID)
+func (c *channels) run(plan types.NamespacedName, p *poll, latest string) {
+	answer, err := resolve(c.ctx, c.client, p.url, latest, c.clusterID)
 	c.mu.Lock()
 	p.running = false
-	p.cancel()
 	if err != nil {
 		p.err = err
 		p.due = c.clock.Now().Add(p.retry)
@@ -126,60 +112,43 @@ func (c *channels) run(ctx context.Context, plan types.NamespacedName, p *poll, 
 	}
 	current := c.polls[plan] == p
 	c.mu.Unlock()
-	if !current {
-		return
-	}
-	woken := event.GenericEvent{Object: &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: plan.Namespace, Name: plan.Name}}}
-	select {
-	case c.answered <- woken:
-	case <-c.ctx.Done():
+	if current {
+		c.wake(plan)
 	}
 }
 
 // resolve polls a channel once. After a 302 the answer is the last path element of its Location. After a 2xx the answer is
-// the last path element of the channel's own URL: such a URL pins a version. Redirects 301, 307 and 308 are followed.
+// the last path element of the channel's own URL: such a URL pins a version.
 func resolve(ctx context.Context, client *http.Client, channel, latest, clusterID string) (string, error) {
-	at := channel
-	for range channelRedirects {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
-		if err != nil {
-			return "", fmt.Errorf("asking channel, %w", err)
-		}
-		// Servers may look for these names as they are written here.
-		if clusterID != "" {
-			request.Header["X-SUC-Cluster-ID"] = []string{clusterID}
-		}
-		if latest != "" {
-			request.Header["X-SUC-Latest-Version"] = []string{latest}
-		}
-		response, err := client.Do(request)
-		if err != nil {
-			return "", fmt.Errorf("asking channel %s, %w", at, cause(err))
-		}
-		location, errLocation := response.Location()
-		_ = response.Body.Close()
-		switch code := response.StatusCode; {
-		case code == http.StatusFound:
-			if errLocation != nil {
-				return "", fmt.Errorf("asking channel %s, 302 without a usable Location, %w", at, errLocation)
-			}
-			return lastElement(location)
-		case code >= 200 && code < 300:
-			own, err := url.Parse(at)
-			if err != nil {
-				return "", fmt.Errorf("asking channel, %w", err)
-			}
-			return lastElement(own)
-		case code == http.StatusMovedPermanently, code == http.StatusTemporaryRedirect, code == http.StatusPermanentRedirect:
-			if errLocation != nil {
-				return "", fmt.Errorf("asking channel %s, %d without a usable Location, %w", at, code, errLocation)
-			}
-			at = location.String()
-		default:
-			return "", fmt.Errorf("asking channel %s, unexpected response: %s %s", at, response.Proto, response.Status)
-		}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, channel, nil)
+	if err != nil {
+		return "", fmt.Errorf("asking channel, %w", err)
 	}
-	return "", fmt.Errorf("asking channel %s, it has moved %d times", channel, channelRedirects)
+	// Servers may look for these names as they are written here.
+	if clusterID != "" {
+		request.Header["X-SUC-Cluster-ID"] = []string{clusterID}
+	}
+	if latest != "" {
+		request.Header["X-SUC-Latest-Version"] = []string{latest}
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return "", fmt.Errorf("asking channel %s, %w", channel, cause(err))
+	}
+	_ = response.Body.Close()
+	at := response.Request.URL
+	switch code := response.StatusCode; {
+	case code == http.StatusFound:
+		location, err := response.Location()
+		if err != nil {
+			return "", fmt.Errorf("asking channel %s, 302 without a usable Location, %w", at, err)
+		}
+		return lastElement(location)
+	case code >= 200 && code < 300:
+		return lastElement(at)
+	default:
+		return "", fmt.Errorf("asking channel %s, unexpected response: %s %s", at, response.Proto, response.Status)
+	}
 }
 
 // cause returns why a request failed, without details that differ each time, such as the source port.

@@ -4,15 +4,13 @@ package plan
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"path"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/distribution/reference"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/ptr"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
@@ -108,10 +106,7 @@ func container(name string, p *upgradev1.Plan, spec upgradev1.ContainerSpec, mou
 		corev1.EnvVar{Name: "SYSTEM_UPGRADE_PLAN_LATEST_VERSION", Value: p.Status.LatestVersion},
 	)
 	for _, s := range p.Spec.Secrets {
-		at := s.Path
-		if at == "" {
-			at = s.Name
-		}
+		at := cmp.Or(s.Path, s.Name)
 		if !path.IsAbs(at) {
 			at = path.Join(secretsRoot, at)
 		}
@@ -164,20 +159,11 @@ func volumes(p *upgradev1.Plan) []corev1.Volume {
 
 // secretVolume returns the name of a Secret's volume: "secret-" and the Secret's name, changed to a DNS label where needed.
 func secretVolume(secret string) string {
-	full := "secret-" + secret
-	name := strings.ReplaceAll(full, ".", "-")
-	if len(full) < 64 && name == full {
-		return full
+	name := "secret-" + secret
+	if len(validation.IsDNS1123Label(name)) == 0 {
+		return name
 	}
-	sum := sha256.Sum256([]byte(full))
-	keep, hash := 57, hex.EncodeToString(sum[:])
-	if len(full) < 64 {
-		return name[:min(keep, len(name))] + "-" + hash[:5]
-	}
-	if c := full[keep-1]; (c < 'a' || c > 'z') && (c < '0' || c > '9') {
-		return name[:keep-1] + "-" + hash[:6]
-	}
-	return name[:keep] + "-" + hash[:5]
+	return nameWithHash(name, name)
 }
 
 // drainArgs returns kubectl arguments, in the order of system-upgrade-controller.

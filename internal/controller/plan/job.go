@@ -85,8 +85,13 @@ func newJob(p *upgradev1.Plan, n *corev1.Node, turnID string, o *Options) *batch
 // until the Job of the last turn is gone.
 func jobName(p *upgradev1.Plan, nodeName, turnID string) string {
 	readable := strings.Join([]string{"apply", p.Name, "on", nodeName, "with", p.Status.LatestHash}, "-")
-	sum := sha256.Sum256([]byte(readable + "-" + turnID))
-	return strings.TrimRight(strings.ReplaceAll(readable[:min(52, len(readable))], ".", "-"), "-") + "-" + hex.EncodeToString(sum[:])[:10]
+	return nameWithHash(readable, readable+"-"+turnID)
+}
+
+// nameWithHash returns a DNS label: the beginning of a name, and a hash of what the label identifies.
+func nameWithHash(name, identity string) string {
+	sum := sha256.Sum256([]byte(identity))
+	return strings.TrimRight(strings.ReplaceAll(name[:min(52, len(name))], ".", "-"), "-") + "-" + hex.EncodeToString(sum[:])[:10]
 }
 
 // deadline returns the Plan's own deadline or else the default, limited to the maximum; nil means no deadline.

@@ -27,7 +27,7 @@ import (
 const annotationSecretHash = "moult.dev/hash"
 
 // resolve sets the conditions Validated and LatestResolved, the version and the hash. It returns the world for judging turns. wake is when the
-// channel is polled again. problem says why the Plan is not valid or not resolved.
+// channel is polled again. problem says what a person must change in the Plan.
 func (c *Controller) resolve(ctx context.Context, p *upgradev1.Plan, malformed error, now time.Time) (w *plan.World, wake time.Time, problem error) {
 	status.InitPlan(p, now)
 	hashes := map[string]string{}
@@ -44,6 +44,9 @@ func (c *Controller) resolve(ctx context.Context, p *upgradev1.Plan, malformed e
 	if err != nil || version == "" {
 		status.SetPlanValidated(p, nil, now)
 		status.SetPlanUnresolved(p, err, now)
+		if p.Spec.Version == "" && p.Spec.Channel != "" {
+			err = nil // The channel is polled again, so the Plan is not stalled.
+		}
 		return w, wake, err
 	}
 	oldVersion, oldHash := p.Status.LatestVersion, p.Status.LatestHash
@@ -74,7 +77,7 @@ func (c *Controller) version(p *upgradev1.Plan) (version, reason, note string, w
 		c.channels.forget(key)
 		return "", "", "", wake, errors.New("cannot resolve plan: missing channel and version")
 	}
-	known := c.lastVersion(p)
+	known := lastVersion(p)
 	answer, wake, problem := c.channels.ask(key, p.Spec.Channel, p.Status.LatestVersion)
 	if answer != "" {
 		if answer = munge(answer); checkVersion(answer) != nil {
@@ -98,13 +101,14 @@ func (c *Controller) version(p *upgradev1.Plan) (version, reason, note string, w
 	return known, upgradev1.ReasonChannel, note, wake, nil
 }
 
-// lastVersion returns the version that the Plan's channel gave before, or "" if the Plan has another channel now.
-func (c *Controller) lastVersion(p *upgradev1.Plan) string {
+// lastVersion returns the version that the Plan's channel gave before, or "" if the Plan has changed since: it may have another channel
+// now.
+func lastVersion(p *upgradev1.Plan) string {
 	condition := p.Status.Condition(upgradev1.ConditionLatestResolved)
 	if condition == nil || condition.Status != metav1.ConditionTrue || condition.Reason != upgradev1.ReasonChannel {
 		return ""
 	}
-	if p.Status.ObservedGeneration != 0 && p.Status.ObservedGeneration != p.Generation && !c.channels.same(client.ObjectKeyFromObject(p), p.Spec.Channel) {
+	if p.Status.ObservedGeneration != 0 && p.Status.ObservedGeneration != p.Generation {
 		return ""
 	}
 	return p.Status.LatestVersion

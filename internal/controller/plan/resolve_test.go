@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -54,13 +55,13 @@ func newResolver(t *testing.T, p *upgradev1.Plan, asked *poll, secrets ...client
 	c := &Controller{
 		Engine:   &turn.Engine{Client: fake.NewClientBuilder().WithObjects(secrets...).Build()},
 		options:  *o,
-		channels: newChannels(t.Context(), clocktesting.NewFakePassiveClock(now), o),
+		channels: newChannels(t.Context(), clocktesting.NewFakePassiveClock(now), o, func(types.NamespacedName) {}),
 	}
 	if asked != nil {
 		c.channels.polls[client.ObjectKeyFromObject(p)] = asked
 	} else if p.Spec.Channel != "" && p.Spec.Version == "" {
 		// It is being asked, and does not answer.
-		c.channels.polls[client.ObjectKeyFromObject(p)] = &poll{url: p.Spec.Channel, running: true, cancel: func() {}}
+		c.channels.polls[client.ObjectKeyFromObject(p)] = &poll{url: p.Spec.Channel, running: true}
 	}
 	return c
 }
@@ -156,7 +157,7 @@ func TestResolve(t *testing.T) {
 		"a channel that does not answer": {
 			plan:  newPlan(byChannel),
 			asked: said("", gone),
-			want:  verdict{Validated: valid, Resolved: "False Error: " + notFound, Problem: notFound, Wake: due},
+			want:  verdict{Validated: valid, Resolved: "False Error: " + notFound, Wake: due},
 		},
 		"a channel that does not answer any more": {
 			plan:  newPlan(byChannel, resolved(latest, 3)),
@@ -187,7 +188,7 @@ func TestResolve(t *testing.T) {
 			plan:  newPlan(byChannel),
 			asked: said("v1 2", nil),
 			want: verdict{
-				Validated: valid, Resolved: `False Error: version "v1 2" ` + refused, Problem: `version "v1 2" ` + refused, Wake: due,
+				Validated: valid, Resolved: `False Error: version "v1 2" ` + refused, Wake: due,
 			},
 		},
 		"a channel that says what is no version any more": {
@@ -283,7 +284,7 @@ func TestResolve(t *testing.T) {
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
-			if tc.plan.Spec.Version != "" && tc.malformed == nil && c.channels.same(client.ObjectKeyFromObject(tc.plan), stable) {
+			if tc.plan.Spec.Version != "" && tc.malformed == nil && len(c.channels.polls) > 0 {
 				t.Error("still follows the channel")
 			}
 		})
@@ -300,7 +301,7 @@ func TestResolveChannelAskedAnew(t *testing.T) {
 		asked      *poll
 		ready      bool
 	}{
-		"the channel has changed":               {2, &poll{url: "https://update.example.com/latest", answer: latest, due: due, cancel: func() {}}, false},
+		"the channel has changed":               {2, &poll{url: "https://update.example.com/latest", answer: latest, due: due}, false},
 		"the Plan has changed before a restart": {2, nil, false},
 		"a restart":                             {3, nil, true},
 		"system-upgrade-controller has written the status before": {0, nil, true},

@@ -17,9 +17,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
@@ -58,10 +56,8 @@ func CacheOptions(o Options) map[client.Object]cache.ByObject {
 		fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)),
 		fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed)),
 	)
-	plans := &unstructured.Unstructured{}
-	plans.SetGroupVersionKind(groupVersionKind)
 	return map[client.Object]cache.ByObject{
-		plans:            {Namespaces: namespaced, Transform: cache.TransformStripManagedFields(), SyncPeriod: ptr.To(turn.Resync)},
+		newStored():      {Namespaces: namespaced, Transform: cache.TransformStripManagedFields(), SyncPeriod: ptr.To(turn.Resync)},
 		&batchv1.Job{}:   {Namespaces: namespaced, Label: own, Transform: trimJob},
 		&corev1.Pod{}:    {Namespaces: namespaced, Label: own, Field: unfinished, Transform: trimPod},
 		&corev1.Secret{}: {Namespaces: namespaced, Transform: hashOnly},
@@ -106,7 +102,7 @@ func hashOnly(object any) (any, error) {
 
 // SetupWithManager makes the manager run this controller.
 func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error {
-	c.channels = newChannels(ctx, c.Clock, &c.options)
+	c.channels = newChannels(ctx, c.Clock, &c.options, c.Woken.Ring)
 	indexer := m.GetFieldIndexer()
 	if err := errors.Join(
 		indexer.IndexField(ctx, &batchv1.Job{}, indexPlan, indexedByPlan),
@@ -115,9 +111,7 @@ func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error
 	); err != nil {
 		return fmt.Errorf("indexing jobs and pods, %w", err)
 	}
-	plans := &unstructured.Unstructured{}
-	plans.SetGroupVersionKind(groupVersionKind)
-	b, err := c.NewController(m, "plan.rollout", c.options.Threads, plans, turn.PlansOfNode(c.Client, groupVersionKind, c.options.Namespace))
+	b, err := c.NewController(m, "plan.rollout", c.options.Threads, newStored(), turn.PlansOfNode(c.Client, groupVersionKind, c.options.Namespace))
 	if err != nil {
 		return err
 	}
@@ -125,7 +119,6 @@ func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error
 		Watches(&batchv1.Job{}, turn.Soon(planOfLabel)).
 		Watches(&corev1.Pod{}, turn.Soon(planOfLabel)).
 		Watches(&corev1.Secret{}, turn.Soon(c.plansOfSecret)).
-		WatchesRawSource(source.Channel(c.channels.answered, &handler.EnqueueRequestForObject{})).
 		Complete(c)
 }
 

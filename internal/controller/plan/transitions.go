@@ -3,6 +3,7 @@
 package plan
 
 import (
+	"errors"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -10,6 +11,7 @@ import (
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/events"
+	"moult.dev/moult/internal/kind/plan"
 	"moult.dev/moult/internal/turn"
 )
 
@@ -25,10 +27,12 @@ func transitions(before *upgradev1.PlanStatus, p *upgradev1.Plan, problem error)
 	case !differs:
 	case c.Status == metav1.ConditionTrue:
 		all = append(all, events.PlanValidated(p))
-	case isSelectorError(problem):
-		all = append(all, events.PlanSelectNodesFailed(p, c.Message))
 	default:
-		all = append(all, events.PlanValidateFailed(p, c.Message))
+		failed := events.PlanValidateFailed
+		if _, ok := errors.AsType[plan.SelectorError](problem); ok {
+			failed = events.PlanSelectNodesFailed
+		}
+		all = append(all, failed(p, c.Message))
 	}
 	switch c, differs := changed(upgradev1.ConditionLatestResolved); {
 	case differs && c.Message != "" && c.Status != metav1.ConditionUnknown:

@@ -15,22 +15,17 @@ import (
 	"moult.dev/moult/internal/kind/plan"
 )
 
-// isSelectorError reports whether a Plan is not valid because of its node selector.
-func isSelectorError(err error) bool {
-	_, ok := errors.AsType[plan.SelectorError](err)
-	return ok
-}
-
 // parse reads a Plan's spec, and says what is invalid in it. Some checks have system-upgrade-controller's words. The others
 // find Plans that would fail for ever without a message. lookup returns an error if a Secret does not exist.
 func parse(p *upgradev1.Plan, lookup func(name string) error) (*plan.World, error) {
 	w, err := plan.NewWorld(p)
 	var missing []string
 	for _, s := range p.Spec.Secrets {
-		if !s.IgnoreUpdates {
-			if err := lookup(s.Name); err != nil {
-				missing = append(missing, err.Error())
-			}
+		if s.IgnoreUpdates {
+			continue
+		}
+		if err := lookup(s.Name); err != nil {
+			missing = append(missing, err.Error())
 		}
 	}
 	if len(missing) > 0 {

@@ -3,6 +3,7 @@
 package plan
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
+	"moult.dev/moult/internal/kind/plan"
 )
 
 // secretsBut is a lookup that finds every secret but these.
@@ -122,8 +124,8 @@ func TestParse(t *testing.T) {
 			if got != tc.want {
 				t.Errorf("got %q, want %q", got, tc.want)
 			}
-			if isSelectorError(err) != strings.HasPrefix(tc.want, "spec.nodeSelector") {
-				t.Errorf("taken for a bad node selector: %v", isSelectorError(err))
+			if _, ofSelector := errors.AsType[plan.SelectorError](err); ofSelector != strings.HasPrefix(tc.want, "spec.nodeSelector") {
+				t.Errorf("taken for a bad node selector: %v", ofSelector)
 			}
 			if !equality.Semantic.DeepEqual(before, p) {
 				t.Error("changed the Plan")
