@@ -4,6 +4,7 @@ package events
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -60,5 +61,13 @@ func TestEvents(t *testing.T) {
 		if diff := cmp.Diff(Event{tc.got.Object, tc.kind, reason, tc.message}, tc.got); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
+	}
+}
+
+// A rollout may start many nodes at once.
+func TestPlanSyncJobOfManyNodes(t *testing.T) {
+	e := PlanSyncJob(&upgradev1.Plan{Status: upgradev1.PlanStatus{LatestVersion: "v1"}}, strings.Split("a b c d e f g h i j k l", " "))
+	if want := "Started version v1 on Nodes a,b,c,d,e,f,g,h,i,j and 2 more"; e.Message != want {
+		t.Errorf("got %s, want %s", e.Message, want)
 	}
 }

@@ -4,7 +4,6 @@ package events
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -31,7 +30,7 @@ var (
 	})
 	// PlanSyncJob: these nodes have Jobs.
 	PlanSyncJob = about(normal, "SyncJob", func(p plan, nodes []string) string {
-		return "Started version " + p.Status.LatestVersion + " on Nodes " + strings.Join(nodes, ",")
+		return "Started version " + p.Status.LatestVersion + " on Nodes " + some(nodes)
 	})
 	// PlanComplete: every selected node is updated.
 	PlanComplete = computed(normal, "Complete", func(p plan) string {

@@ -89,10 +89,8 @@ func (c Condition) on(n *corev1.Node, by string, now time.Time) (corev1.NodeCond
 	}
 	last := &n.Status.Conditions[i]
 	switch {
-	case last.Status == corev1.ConditionTrue && last.Reason != ReasonTurn:
+	case last.Reason != ReasonTurn && (last.Status == corev1.ConditionTrue || !c.True):
 		return next, false // Another program's.
-	case last.Reason != ReasonTurn && !c.True:
-		return next, false
 	case last.Status == next.Status && last.Reason == next.Reason && last.Message == next.Message:
 		return next, false
 	case last.Status == next.Status:

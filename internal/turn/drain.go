@@ -266,7 +266,6 @@ const (
 func (d *Drain) ReportStage(ctx context.Context, n *corev1.Node, stage Stage) (wake time.Time, err error) {
 	progress, drained := "nothing is being drained", "the node is not drained"
 	switch stage {
-	case Maintained:
 	case Draining:
 		progress, wake = d.reportable()
 	case Drained:

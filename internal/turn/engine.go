@@ -315,7 +315,7 @@ func (p *Pass[T]) release(ctx context.Context, b *nodeturn.Turn, also []node.Als
 func (p *Pass[T]) Start(ctx context.Context) ([]T, error) {
 	p.Decide(p.Seen.Fleet)
 	var err error
-	if p.settled || slices.ContainsFunc(p.chosen(), p.needsClaim) {
+	if p.settled || slices.ContainsFunc(p.chosen(), func(t T) bool { return p.Mechanism.Start(t) != nil }) {
 		err = p.Fleet.Admit(ctx, func(now fleet.Snapshot) error {
 			p.Now = p.Clock.Now() // The wait for the lock may be long.
 			p.Decide(now.Fleet)
@@ -356,8 +356,6 @@ func (p *Pass[T]) chosen() []T {
 	}
 	return chosen
 }
-
-func (p *Pass[T]) needsClaim(t T) bool { return p.Mechanism.Start(t) != nil }
 
 // claimNode claims the node of a turn, unless the turn already has its claim.
 func (p *Pass[T]) claimNode(ctx context.Context, t T) error {

@@ -50,33 +50,29 @@ func Replaces(stored *unstructured.Unstructured) bool {
 	return ok && spec["replacement"] != nil && spec["hostUpdate"] == nil
 }
 
-// Decode converts a stored NodeRollout. If a field has the wrong type, malformed says so, and only the metadata and the status are set.
+// Decode converts a stored NodeRollout: see DecodeInto.
 func Decode(stored *unstructured.Unstructured) (r *v1alpha1.NodeRollout, malformed, err error) {
 	r = &v1alpha1.NodeRollout{}
-	if malformed, err = DecodeInto(stored, r); malformed != nil {
-		r = &v1alpha1.NodeRollout{TypeMeta: r.TypeMeta, ObjectMeta: r.ObjectMeta, Status: StatusOf(stored)}
-	}
+	malformed, err = DecodeInto(stored, r, &r.Status)
 	return r, malformed, err
 }
 
-// DecodeInto converts a stored rollout. If a field has the wrong type, malformed says so, and only the metadata is reliable.
-func DecodeInto(stored *unstructured.Unstructured, r client.Object) (malformed, err error) {
+// DecodeInto converts a stored rollout. If a field has the wrong type, malformed says so, and only the metadata and the status are set.
+func DecodeInto(stored *unstructured.Unstructured, r client.Object, status any) (malformed, err error) {
 	text, err := stored.MarshalJSON()
+	if err == nil {
+		malformed = json.Unmarshal(text, r)
+	}
+	if malformed != nil {
+		malformed = fmt.Errorf("the %s can't be read: %w", stored.GetKind(), malformed)
+		readable := map[string]any{"apiVersion": stored.GetAPIVersion(), "kind": stored.GetKind(), "metadata": stored.Object["metadata"]}
+		err = runtime.DefaultUnstructuredConverter.FromUnstructured(readable, r)
+		DecodeStatus(stored, status)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the %s, %w", stored.GetKind(), err)
 	}
-	if malformed = json.Unmarshal(text, r); malformed == nil {
-		return nil, nil
-	}
-	r.GetObjectKind().SetGroupVersionKind(stored.GroupVersionKind())
-	r.SetNamespace(stored.GetNamespace())
-	r.SetName(stored.GetName())
-	r.SetUID(stored.GetUID())
-	r.SetGeneration(stored.GetGeneration())
-	r.SetResourceVersion(stored.GetResourceVersion())
-	r.SetDeletionTimestamp(stored.GetDeletionTimestamp())
-	r.SetFinalizers(stored.GetFinalizers())
-	return fmt.Errorf("the %s can't be read: %w", stored.GetKind(), malformed), nil
+	return malformed, nil
 }
 
 // StatusOf returns the status of a stored NodeRollout.

@@ -75,7 +75,7 @@ func (h hosts) Take(ctx context.Context, t *hostupdate.Unit) error {
 	case hostupdate.StepChanged:
 		return h.recordChange(ctx, t)
 	case hostupdate.StepConditions:
-		return h.setConditions(ctx, t)
+		return h.ReportStage(ctx, t, turn.Maintained)
 	case hostupdate.StepPrepare:
 		also = []node.Also{resetProgress(&t.Report), orderPrepare(&t.Report, t.Claim)}
 	case hostupdate.StepPerform:
@@ -145,18 +145,6 @@ func (p *pass) recordChange(ctx context.Context, t *hostupdate.Unit) error {
 		also = callHooks(v1alpha1.LabelAfterReboot, true, hooks)
 	}
 	return p.Hold(ctx, t, claim, also...)
-}
-
-// setConditions sets the node's conditions before and after the drain.
-func (p *pass) setConditions(ctx context.Context, t *hostupdate.Unit) error {
-	c, stage := t.Claim, turn.Drained
-	switch {
-	case c.Cordoned == nil && c.Rebooting == nil:
-		return nil
-	case !c.Drains || c.Rebooting == nil && p.w.Now.Before(p.w.DrainSince(t)):
-		stage = turn.Maintained
-	}
-	return p.ReportStage(ctx, t, stage)
 }
 
 // reboot orders the reboot, and records the present boot id. A later boot id shows that the host has rebooted. No agent reboots it twice.

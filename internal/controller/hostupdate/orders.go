@@ -82,16 +82,13 @@ func endOrders(n *corev1.Node, rollout types.UID, hooks v1alpha1.RebootHooks) []
 		return nil
 	}
 	r, _ := hostupdate.Read(n)
-	action := v1alpha1.HostActionStabilize
-	switch r.Wanted {
-	case v1alpha1.HostActionStabilize, v1alpha1.HostActionReset:
-		return removeHookLabels(n, hooks)
-	case v1alpha1.HostActionPerform:
-		// Any next reboot would boot the new version. Only Moult's agents can revert that. An agent that reports when it checked is Moult's.
-		if !r.Checked.IsZero() {
-			action = v1alpha1.HostActionReset
-		}
-	case v1alpha1.HostActionUnknown, v1alpha1.HostActionPrepare, v1alpha1.HostActionReboot:
+	also, action := removeHookLabels(n, hooks), v1alpha1.HostActionStabilize
+	if r.Wanted == v1alpha1.HostActionStabilize || r.Wanted == v1alpha1.HostActionReset {
+		return also
 	}
-	return append(removeHookLabels(n, hooks), orderCheck(&r, action)...)
+	// Any next reboot would boot the new version. Only Moult's agents can revert that. An agent that reports when it checked is Moult's.
+	if r.Wanted == v1alpha1.HostActionPerform && !r.Checked.IsZero() {
+		action = v1alpha1.HostActionReset
+	}
+	return append(also, orderCheck(&r, action)...)
 }

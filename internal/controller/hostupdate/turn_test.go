@@ -136,6 +136,8 @@ func rebooting(c *v1alpha1.Claim) {
 	c.Rebooting, c.BootID = at(5*time.Minute), "boot-1"
 }
 
+func undrained(c *v1alpha1.Claim) { c.Drains = false }
+
 func changedAt(c *v1alpha1.Claim) {
 	rebooting(c)
 	c.Changed = at(2 * time.Minute)
@@ -442,18 +444,20 @@ func judgements() []judgement {
 
 		// After it.
 		{"told to reboot", nil, old("reboot-update,perform-update,ready true", holding(claimed(rebooting)), cordonedBy(self)),
-			seen{State: updating, Step: stepConditions, Message: "the host's agent has not taken up reboot-update yet", Wake: 10 * time.Minute, Holds: true}},
+			seen{State: updating, Message: "the host's agent has not taken up reboot-update yet", Wake: 10 * time.Minute, Holds: true}},
 		{"about to go down", nil, old(reboot+"busy true", holding(claimed(rebooting)), cordonedBy(self)),
+			seen{State: updating, Message: "the host is to reboot, and has not gone down yet", Wake: 10 * time.Minute, Holds: true}},
+		{"about to go down, and nothing was drained", nil, old(reboot+"busy true", holding(claimed(rebooting, undrained)), cordonedBy(self)),
 			seen{State: updating, Step: stepConditions, Message: "the host is to reboot, and has not gone down yet", Wake: 10 * time.Minute, Holds: true}},
 		{"down", nil, old(reboot+"busy true", holding(claimed(rebooting)), cordonedBy(self), unready),
-			seen{State: updating, Step: stepConditions, Message: "the host reboots: not ready since 2026-11-20T11:59:00Z", Wake: 10 * time.Minute, Holds: true}},
+			seen{State: updating, Message: "the host reboots: not ready since 2026-11-20T11:59:00Z", Wake: 10 * time.Minute, Holds: true}},
 		{"up, and its agent is not", nil, old(reboot+"busy true", holding(claimed(rebooting)), cordonedBy(self), booted("boot-2")),
-			seen{State: updating, Step: stepConditions, Message: "the host has rebooted, and its agent has not said yet what it runs", Wake: 10 * time.Minute, Holds: true}},
+			seen{State: updating, Message: "the host has rebooted, and its agent has not said yet what it runs", Wake: 10 * time.Minute, Holds: true}},
 		{"up", nil, newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(rebooting)), cordonedBy(self), booted("boot-2")), seen{State: soaking, Step: nodeturn.StepSoak, Holds: true}},
 		{"up, and a person had cordoned it", nil, newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(rebooting)), cordonedBy(""), booted("boot-2")),
 			seen{State: soaking, Step: nodeturn.StepFinish, Holds: true}},
 		{"up, and its node is not ready yet", nil, newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(rebooting)), cordonedBy(self), booted("boot-2"), unready),
-			seen{State: updating, Step: stepConditions, Message: "the host reboots: not ready since 2026-11-20T11:59:00Z", Wake: 10 * time.Minute, Holds: true}},
+			seen{State: updating, Message: "the host reboots: not ready since 2026-11-20T11:59:00Z", Wake: 10 * time.Minute, Holds: true}},
 		{"up, and hooks must be called", hooked, newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(rebooting)), cordonedBy(self), booted("boot-2")),
 			seen{State: updating, Step: stepChanged, Holds: true}},
 		{"up, though its agent says error", nil, newNode(words(reboot+"error true"), says("x"), runs("1.1.0"), holding(claimed(rebooting)), booted("boot-2"), cordonedBy(self)),
@@ -475,11 +479,11 @@ func judgements() []judgement {
 			holding(claimed(rebooting, func(c *v1alpha1.Claim) { c.Revision = "reboot-1.0.0" })), booted("boot-2")), seen{State: failed, Step: nodeturn.StepFail, Reason: v1alpha1.ReasonVersionUnchanged,
 			Message: "the host of Node a has rebooted, and runs 1.0.0 as before", Holds: true}},
 		{"ready says the agent, of the boot from before", nil, newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(rebooting)), cordonedBy(self)),
-			seen{State: updating, Step: stepConditions, Message: "the host is to reboot, and has not gone down yet", Wake: 10 * time.Minute, Holds: true}},
+			seen{State: updating, Message: "the host is to reboot, and has not gone down yet", Wake: 10 * time.Minute, Holds: true}},
 		{"error says the agent, of the boot from before", nil, old(reboot+"error true", says("inhibited"), holding(claimed(rebooting)), cordonedBy(self)),
 			seen{State: failed, Step: nodeturn.StepFail, Reason: v1alpha1.ReasonNotRebooted, Message: "the host of Node a was ordered to reboot and has not: inhibited", Holds: true}},
 		{"error says the agent, of the boot from before, and it is going down", nil, old(reboot+"error true", says("inhibited"), holding(claimed(rebooting)), cordonedBy(self), unready),
-			seen{State: updating, Step: stepConditions, Message: "reboot-update failed: inhibited", Wake: 10 * time.Minute, Holds: true}},
+			seen{State: updating, Message: "reboot-update failed: inhibited", Wake: 10 * time.Minute, Holds: true}},
 		{"no boot id, and the agent says error", nil, old(reboot+"error true", says("x"), holding(claimed(rebooting)), booted("")), seen{State: failed, Step: nodeturn.StepFail, Reason: v1alpha1.ReasonHostUpdateFailed,
 			Message: "on Node a reboot-update failed: x", Holds: true}},
 		{"not back in time", newRollout(func(r *v1alpha1.NodeRollout) { r.Spec.HostUpdate.RebootTimeout = duration(5 * time.Minute) }), old(reboot+"busy true", holding(claimed(rebooting)), unready),
@@ -491,9 +495,9 @@ func judgements() []judgement {
 		{"its agent not back in time", newRollout(func(r *v1alpha1.NodeRollout) { r.Spec.HostUpdate.RebootTimeout = duration(5 * time.Minute) }), old(reboot+"busy true", holding(claimed(rebooting)), booted("boot-2")),
 			seen{State: failed, Step: nodeturn.StepFail, Reason: v1alpha1.ReasonRebootTimeout, Holds: true,
 				Message: "the host of Node a was ordered to reboot at 2026-11-20T11:55:00Z, and has rebooted, but its agent has not said what it runs within rebootTimeout, 5m0s"}},
-		{"all that was said is gone after the order", nil, newNode(holding(claimed(rebooting)), cordonedBy(self)), seen{State: updating, Step: stepConditions, Wake: 10 * time.Minute, Holds: true,
+		{"all that was said is gone after the order", nil, newNode(holding(claimed(rebooting)), cordonedBy(self)), seen{State: updating, Wake: 10 * time.Minute, Holds: true,
 			Message: "the order to reboot is gone from the Node; the host is judged when rebootTimeout is over"}},
-		{"the order was withdrawn, and it has not rebooted", nil, old(stabilize+"ready true", holding(claimed(rebooting)), cordonedBy(self)), seen{State: updating, Step: stepConditions, Wake: 10 * time.Minute, Holds: true,
+		{"the order was withdrawn, and it has not rebooted", nil, old(stabilize+"ready true", holding(claimed(rebooting)), cordonedBy(self)), seen{State: updating, Wake: 10 * time.Minute, Holds: true,
 			Message: "the order to reboot is gone from the Node; the host is judged when rebootTimeout is over"}},
 		{"no label in the middle of the reboot", nil, old(reboot+"busy true", holding(claimed(rebooting)), unlabelledNode), seen{State: updating, Reason: v1alpha1.ReasonHostGone, Holds: true, Wake: 10 * time.Minute,
 			Message: "the node has lost the label that names its host's interface; it is waited for until it is back"}},
@@ -503,7 +507,7 @@ func judgements() []judgement {
 			Message: "the rollout has let go of the node in the middle of its turn; it is waited for until it is back"}},
 
 		// Well, and not well.
-		{"changed, and not ready", nil, newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(changedAt)), cordonedBy(self), booted("boot-2"), unready), seen{State: updating, Step: stepConditions, Holds: true,
+		{"changed, and not ready", nil, newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(changedAt)), cordonedBy(self), booted("boot-2"), unready), seen{State: updating, Holds: true,
 			Message: "the host runs what it should; its node is not well: not ready since 2026-11-20T11:59:00Z"}},
 		{"changed, and too long not ready", timed, newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(changedAt)), booted("boot-2"), unready), seen{State: failed, Step: nodeturn.StepFail, Reason: v1alpha1.ReasonTurnTimeout, Holds: true,
 			Message: "the turn of Node a took longer than turnTimeout, 9m0s; the host runs what it should; its node is not well: not ready since 2026-11-20T11:59:00Z"}},
@@ -512,15 +516,15 @@ func judgements() []judgement {
 		{"changed, and not healthy", newRollout(func(r *v1alpha1.NodeRollout) {
 			r.Spec.Health = &v1alpha1.NodeHealth{NodesGate: v1alpha1.NodesGate{AbsentTaints: []string{"startup"}}}
 		}), newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(changedAt)), cordonedBy(self), booted("boot-2"), func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "startup"}} }),
-			seen{State: updating, Step: stepConditions, Message: "the host runs what it should; its node is not well: taint startup must be absent", Holds: true}},
+			seen{State: updating, Message: "the host runs what it should; its node is not well: taint startup must be absent", Holds: true}},
 		{"changed, and not ready for long enough", newRollout(func(r *v1alpha1.NodeRollout) { r.Spec.Health = &v1alpha1.NodeHealth{MinReadySeconds: 5400} }),
-			newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(changedAt)), cordonedBy(self), booted("boot-2")), seen{State: updating, Step: stepConditions, Wake: 30 * time.Minute, Holds: true,
+			newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(changedAt)), cordonedBy(self), booted("boot-2")), seen{State: updating, Wake: 30 * time.Minute, Holds: true,
 				Message: "the host runs what it should; its node is not well: ready only since 2026-11-20T11:00:00Z, and minReadySeconds is 1h30m0s"}},
 		{"changed, and its pods are not known", newRollout(func(r *v1alpha1.NodeRollout) { r.Spec.Health = &v1alpha1.NodeHealth{Pods: []v1alpha1.StablePods{{}}} }),
-			newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(changedAt)), cordonedBy(self), booted("boot-2")), seen{State: updating, Step: stepConditions, Holds: true,
+			newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(changedAt)), cordonedBy(self), booted("boot-2")), seen{State: updating, Holds: true,
 				Message: "the host runs what it should; its node is not well: its pods are being looked up"}},
 		{"changed, and hooks have not answered", hooked, newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(changedAt)), cordonedBy(self), booted("boot-2"), labelled(v1alpha1.LabelAfterReboot, "true")),
-			seen{State: updating, Step: stepConditions, Message: "the host has rebooted; annotations after of the Node must become true before", Holds: true}},
+			seen{State: updating, Message: "the host has rebooted; annotations after of the Node must become true before", Holds: true}},
 		{"changed, and hooks have answered", hooked, newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(changedAt)), booted("boot-2"), labelled(v1alpha1.LabelAfterReboot, "true"), annotated("after", "true")),
 			seen{State: soaking, Step: nodeturn.StepSoak, Holds: true}},
 		{"changed, and not selected any more", nil, newNode(words(reboot+"ready true"), holding(claimed(changedAt)), unlabelledNode), seen{State: updating, Step: nodeturn.StepFinish, Holds: true}},

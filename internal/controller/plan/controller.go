@@ -136,6 +136,6 @@ func (c *Controller) read(ctx context.Context, key types.NamespacedName) (p *upg
 		return nil, nil, nil, nil
 	}
 	p = &upgradev1.Plan{}
-	malformed, err = turn.DecodeInto(stored, p)
+	malformed, err = turn.DecodeInto(stored, p, &p.Status)
 	return p, stored, malformed, err
 }

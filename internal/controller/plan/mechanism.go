@@ -151,7 +151,7 @@ func (p *pass) start(ctx context.Context) error {
 	p.w.Plan.Status.Wave = p.Decision.Wave
 	var back []*plan.Unit
 	for _, t := range p.Turns {
-		if t.Pending && !t.Unreadable && !p.w.IsInterrupted(t) && !slices.Contains(next, t) {
+		if t.Pending && !p.w.IsInterrupted(t) && !slices.Contains(next, t) {
 			back = append(back, t)
 		}
 	}
@@ -164,8 +164,6 @@ func (p *pass) start(ctx context.Context) error {
 
 func (p *pass) launch(ctx context.Context, t *plan.Unit) error {
 	switch {
-	case t.Unreadable:
-		return nil
 	case t.Unit.InTurn && !t.Pending:
 		return p.stop(ctx, t) // The turn starts over when the older Job is gone.
 	case t.Pending && !p.w.IsInterrupted(t):

@@ -102,8 +102,7 @@ func (w *World) judgeChanged(t *Unit, since time.Time) {
 	case t.Step == StepChanged:
 		return // A turn that fails later fails as one whose host has changed.
 	}
-	w.expire(t)
-	if t.Step == nodeturn.StepNone {
+	if w.expire(t); t.Step == nodeturn.StepNone && !t.Claim.Drains {
 		t.Step = StepConditions
 	}
 }
@@ -180,11 +179,12 @@ func (w *World) judgeFailed(t *Unit, gone bool) {
 	t.ShowFailure(w.Rollout.Spec.Strategy)
 	r, v := &t.Report, &t.Verdict
 	pin, version := w.Host.Version, VersionOf(t.Claim)
+	_, rebooted := compareBoot(t.Node, t.Claim)
 	switch {
 	case gone:
 		t.Step = nodeturn.StepRelease
 		return
-	case v.State == v1alpha1.UnitUpdated && (r.Knows() || pin != ""), !r.Knows() && t.hasBootedInto(version):
+	case v.State == v1alpha1.UnitUpdated && (r.Knows() || pin != ""), !r.Knows() && rebooted && sameVersion(r.Booted, version):
 		w.judgeRecovering(t)
 		return
 	}

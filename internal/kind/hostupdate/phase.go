@@ -40,7 +40,7 @@ func Phase(t *Unit) (v1alpha1.Phase, time.Time, string) {
 
 // Awaits says what a turn waits for, by the node, its host and the claim. It returns "" if these do not show it, such as during a drain.
 func Awaits(n *corev1.Node, r *Report, c *v1alpha1.Claim, hooks v1alpha1.RebootHooks) string {
-	switch phase, _ := PhaseOf(c); phase { //nolint:exhaustive // In other phases the host does nothing.
+	switch phase, _ := PhaseOf(c); phase {
 	case v1alpha1.PhasePreparing:
 		return r.prepares(n, hooks.BeforeReboot)
 	case v1alpha1.PhaseChanging:

@@ -41,7 +41,7 @@ func (w *World) judgeRebooting(t *Unit, gone bool) {
 		w.failLate(t, deadline)
 	default:
 		t.WakeAt(deadline)
-		if w.expire(t); t.Step == nodeturn.StepNone {
+		if w.expire(t); t.Step == nodeturn.StepNone && !t.Claim.Drains {
 			t.Step = StepConditions
 		}
 	}
@@ -59,12 +59,6 @@ func IsBack(n *corev1.Node, c *v1alpha1.Claim) bool {
 	_, another := compareBoot(n, c)
 	r, _ := Read(n)
 	return notReady(n) == "" && (another || c.BootID == "" && r.Answers(v1alpha1.HostActionReboot))
-}
-
-// hasBootedInto reports whether the host has rebooted and runs the version, by the kubelet alone. It needs no agent.
-func (t *Unit) hasBootedInto(version string) bool {
-	_, another := compareBoot(t.Node, t.Claim)
-	return another && sameVersion(t.Report.Booted, version)
 }
 
 // verify judges a host whose agent has answered the order to reboot: by the boot id that the kubelet reports, and by the version.

@@ -98,7 +98,6 @@ func (r *Report) MustBeAsked() bool {
 		return r.Active == r.Wanted && unknown
 	case v1alpha1.HostActionReset:
 		return r.Active == r.Wanted && r.State != v1alpha1.HostStateBusy
-	case v1alpha1.HostActionUnknown:
 	}
 	return true
 }

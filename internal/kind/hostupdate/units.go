@@ -31,7 +31,7 @@ const (
 	StepDrain            nodeturn.Step = "drain"             // run one pass of the drain
 	StepReboot           nodeturn.Step = "reboot"            // order reboot-update
 	StepChanged          nodeturn.Step = "changed"           // record in the claim that the host runs the version, and label the node for the hooks after the reboot
-	StepConditions       nodeturn.Step = "conditions"        // set the node's conditions
+	StepConditions       nodeturn.Step = "conditions"        // set the conditions of a node in maintenance whose drain is yet to come, or is disabled
 )
 
 // Unit is one node's part in the rollout.
@@ -208,7 +208,6 @@ func (w *World) judge(t *Unit) {
 		t.Unit.Unoffered = w.IsUnoffered(t)
 	case v1alpha1.UnitOutdated:
 		t.Unit.Unoffered = t.Claim == nil && t.Verdict.isUnoffered()
-	case v1alpha1.UnitUpdating, v1alpha1.UnitSoaking, v1alpha1.UnitFailed:
 	}
 	if w.Ready {
 		t.KeepTaint(w.Rollout.Spec.Strategy, w.Taint)

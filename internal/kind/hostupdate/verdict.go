@@ -3,6 +3,7 @@
 package hostupdate
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -45,12 +46,13 @@ func (w *World) verdict(r *Report) Verdict {
 
 // newestRelease returns the version that was discovered last, and when. If several were discovered together, it is the newest of them.
 func newestRelease(releases []v1alpha1.HostRelease) (version string, since time.Time) {
-	for _, r := range releases {
-		if c := r.Since.Compare(since); version == "" || c > 0 || c == 0 && CompareVersions(r.Version, version) > 0 {
-			version, since = r.Version, r.Since.Time
-		}
+	if len(releases) == 0 {
+		return "", since
 	}
-	return version, since
+	newest := slices.MaxFunc(releases, func(a, b v1alpha1.HostRelease) int {
+		return cmp.Or(a.Since.Compare(b.Since.Time), CompareVersions(a.Version, b.Version))
+	})
+	return newest.Version, newest.Since.Time
 }
 
 // isOvertaken reports whether a host answered before the newest release was discovered, and may offer that release by now. It is false for
