@@ -192,8 +192,6 @@ func (p *Pass[T]) Settle(ctx context.Context) error {
 func (p *Pass[T]) take(ctx context.Context, t T) error {
 	b := t.Base()
 	switch b.Step {
-	case nodeturn.StepNone:
-		return nil
 	case nodeturn.StepFail:
 		return p.Fail(ctx, t)
 	case nodeturn.StepSoak:

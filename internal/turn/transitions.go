@@ -16,17 +16,16 @@ import (
 // Transitions returns the Events for the changes between two statuses.
 func Transitions(before *v1alpha1.NodeRolloutStatus, r *v1alpha1.NodeRollout) (all []events.Event) {
 	now := &r.Status
-	// stalled returns the reason and the message of a True condition Stalled.
-	stalled := func(s *v1alpha1.NodeRolloutStatus) (reason, message string) {
-		if c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionStalled); c != nil && c.Status == metav1.ConditionTrue {
-			return c.Reason, c.Message
+	// stalled returns the condition Stalled if it is True.
+	stalled := func(s *v1alpha1.NodeRolloutStatus) (c metav1.Condition) {
+		if found := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionStalled); found != nil && found.Status == metav1.ConditionTrue {
+			c = *found
 		}
-		return "", ""
+		return c
 	}
-	reason, why := stalled(now)
-	reasonBefore, whyBefore := stalled(before)
-	if reason == status.ReasonInvalid && (reason != reasonBefore || why != whyBefore) {
-		all = append(all, events.NodeRolloutInvalid(r, why))
+	was, is := stalled(before), stalled(now)
+	if is.Reason == status.ReasonInvalid && (was.Reason != is.Reason || was.Message != is.Message) {
+		all = append(all, events.NodeRolloutInvalid(r, is.Message))
 	}
 	if now.Revision != before.Revision && now.Revision != "" {
 		all = append(all, events.NodeRolloutRevision(r))
@@ -34,7 +33,7 @@ func Transitions(before *v1alpha1.NodeRolloutStatus, r *v1alpha1.NodeRollout) (a
 	if WaveChanged(before.Wave, now.Wave) {
 		all = append(all, events.NodeRolloutWave(r, now.Wave))
 	}
-	if halted := HaltedNow(whyBefore, why, now.Wave); halted != "" {
+	if halted := HaltedNow(was.Message, is.Message, now.Wave); halted != "" {
 		all = append(all, events.NodeRolloutHalted(r, halted))
 	}
 	isReady := func(s *v1alpha1.NodeRolloutStatus) bool {

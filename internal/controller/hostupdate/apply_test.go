@@ -5,6 +5,7 @@ package hostupdate
 import (
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -138,7 +139,7 @@ func TestCordonAgain(t *testing.T) {
 func TestFinishForAnother(t *testing.T) {
 	for pinned, want := range map[string]bool{"1.1.0": false, "1.2.0": true} {
 		r := newRollout(func(r *v1alpha1.NodeRollout) { r.Spec.HostUpdate.Version = pinned })
-		p, s := passing(t, r, newNode(words("reboot-update,reboot-update,ready true"), runs("1.1.0"), booted("boot-2"), holding(claimed(rebooting))))
+		p, s := passing(t, r, newNode(words("reboot-update,reboot-update,ready true"), runs("1.1.0"), booted("boot-2"), holding(claimed(soakingSince(time.Hour)))))
 		if err := p.Settle(t.Context()); err != nil || s.Unit.State != done || s.Unit.Unoffered != want {
 			t.Errorf("pinned to %s: %+v, %v", pinned, s.Unit, err)
 		}

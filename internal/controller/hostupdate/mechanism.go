@@ -66,11 +66,11 @@ func (h hosts) Take(ctx context.Context, t *hostupdate.Unit) error {
 		}
 		return h.Cordon(ctx, t, h.w.Drains, also...)
 	case hostupdate.StepDrain:
-		if over, err := h.DrainNode(ctx, t, h.w.DrainSince(t)); err != nil || !over {
-			return err
+		if h.w.Drains {
+			if over, err := h.DrainNode(ctx, t, h.w.DrainSince(t)); err != nil || !over {
+				return err
+			}
 		}
-		return h.reboot(ctx, t)
-	case hostupdate.StepReboot:
 		return h.reboot(ctx, t)
 	case hostupdate.StepChanged:
 		return h.recordChange(ctx, t)

@@ -191,7 +191,6 @@ const (
 	stepCallHooks        = hostupdate.StepCallHooks
 	stepCordon           = hostupdate.StepCordon
 	stepDrain            = hostupdate.StepDrain
-	stepReboot           = hostupdate.StepReboot
 	stepChanged          = hostupdate.StepChanged
 	stepConditions       = hostupdate.StepConditions
 )
@@ -417,7 +416,7 @@ func judgements() []judgement {
 		{"cordoned by a person", nil, old("perform-update,perform-update,ready true", holding(claimed(cordoned)), cordonedBy("")), seen{State: updating, Step: stepDrain, Holds: true}},
 		{"cordoned, and a person lifts it", nil, old("perform-update,perform-update,ready true", holding(claimed(cordoned))), seen{State: updating, Step: stepCordon, Holds: true}},
 		{"cordoned, and nothing must be drained", newRollout(func(r *v1alpha1.NodeRollout) { r.Spec.Drain = &v1alpha1.NodeDrain{Disabled: true} }),
-			old("perform-update,perform-update,ready true", holding(claimed(cordoned)), cordonedBy(self)), seen{State: updating, Step: stepReboot, Holds: true}},
+			old("perform-update,perform-update,ready true", holding(claimed(cordoned)), cordonedBy(self)), seen{State: updating, Step: stepDrain, Holds: true}},
 		{"cordoned, and load balancers are waited for", newRollout(func(r *v1alpha1.NodeRollout) {
 			r.Spec.HostUpdate.ExcludeFromLoadBalancers = &v1alpha1.LoadBalancerExclusion{Wait: duration(9 * time.Minute)}
 		}), old("perform-update,perform-update,ready true", holding(claimed(cordoned)), cordonedBy(self)),
@@ -426,9 +425,9 @@ func judgements() []judgement {
 		{"all that was said is gone", nil, newNode(holding(claimed())), seen{State: updating, Step: stepPrepare, Holds: true}},
 		{"how it stands is gone", nil, old("perform-update,perform-update, true", holding(claimed())), seen{State: updating, Step: stepPrepare, Holds: true}},
 		{"another client says reboot", nil, old("reboot-update,perform-update,ready true", holding(claimed())), seen{State: updating, Step: stepPrepare, Holds: true}},
-		{"another client has rebooted it", nil, newNode(words("perform-update,perform-update,ready true"), runs("1.1.0"), booted("boot-2"), holding(claimed(begun))), seen{State: soaking, Step: nodeturn.StepFinish, Holds: true}},
+		{"another client has rebooted it", nil, newNode(words("perform-update,perform-update,ready true"), runs("1.1.0"), booted("boot-2"), holding(claimed(begun))), seen{State: soaking, Step: nodeturn.StepSoak, Holds: true}},
 		{"another client has rebooted it, since the turn began", nil, newNode(words("perform-update,perform-update,ready true"), runs("1.0.0"), imaged("1.1.0"), booted("boot-2"), holding(claimed(begun))),
-			seen{State: soaking, Step: nodeturn.StepFinish, Holds: true}},
+			seen{State: soaking, Step: nodeturn.StepSoak, Holds: true}},
 		{"its agent says that it runs what it should, and it has not rebooted", nil, newNode(words("prepare-update,prepare-update,busy true"), runs("1.1.0"), holding(claimed(begun))),
 			seen{State: updating, Message: "the host fetches the update", Holds: true}},
 		{"its agent says that it runs what it should, and its kubelet knows better", nil, newNode(words("prepare-update,prepare-update,busy true"), runs("1.1.0"), imaged("1.0.0"), booted("boot-2"), holding(claimed(begun))),
@@ -455,7 +454,7 @@ func judgements() []judgement {
 			seen{State: updating, Message: "the host has rebooted, and its agent has not said yet what it runs", Wake: 10 * time.Minute, Holds: true}},
 		{"up", nil, newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(rebooting)), cordonedBy(self), booted("boot-2")), seen{State: soaking, Step: nodeturn.StepSoak, Holds: true}},
 		{"up, and a person had cordoned it", nil, newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(rebooting)), cordonedBy(""), booted("boot-2")),
-			seen{State: soaking, Step: nodeturn.StepFinish, Holds: true}},
+			seen{State: soaking, Step: nodeturn.StepSoak, Holds: true}},
 		{"up, and its node is not ready yet", nil, newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(rebooting)), cordonedBy(self), booted("boot-2"), unready),
 			seen{State: updating, Message: "the host reboots: not ready since 2026-11-20T11:59:00Z", Wake: 10 * time.Minute, Holds: true}},
 		{"up, and hooks must be called", hooked, newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(rebooting)), cordonedBy(self), booted("boot-2")),
@@ -472,7 +471,7 @@ func judgements() []judgement {
 			seen{State: soaking, Step: nodeturn.StepSoak, Holds: true}},
 		{"up with an unknown version", nil, newNode(words(reboot+"ready true"), holding(claimed(rebooting)), booted("boot-2")), seen{State: failed, Step: nodeturn.StepFail, Reason: v1alpha1.ReasonVersionUnchanged,
 			Message: "the host of Node a has rebooted, and runs an unknown version, not 1.1.0", Holds: true}},
-		{"up, without a name", nil, newNode(words(reboot+"ready true"), holding(claimed(rebooting, unnamed)), booted("boot-2")), seen{State: soaking, Step: nodeturn.StepFinish, Holds: true}},
+		{"up, without a name", nil, newNode(words(reboot+"ready true"), holding(claimed(rebooting, unnamed)), booted("boot-2")), seen{State: soaking, Step: nodeturn.StepSoak, Holds: true}},
 		{"up, without a name, and not as it should be", nil, newNode(words(reboot+"error true"), says("a reboot is still needed"), holding(claimed(rebooting, unnamed)), booted("boot-2")),
 			seen{State: failed, Step: nodeturn.StepFail, Reason: v1alpha1.ReasonVersionUnchanged, Message: "the host of Node a has rebooted, and is not as it should be: a reboot is still needed", Holds: true}},
 		{"up, an agent of the peer's that names no target", nil, newNode(words(reboot+"ready true"), imaged("1.0.0"),

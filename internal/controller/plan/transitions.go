@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
@@ -20,7 +21,7 @@ func transitions(before *upgradev1.PlanStatus, p *upgradev1.Plan, problem error)
 	now := &p.Status
 	// changed returns the present condition, and whether it differs from before.
 	changed := func(kind string) (c upgradev1.Condition, differs bool) {
-		c, then := conditionOf(now, kind), conditionOf(before, kind)
+		c, then := ptr.Deref(now.Condition(kind), upgradev1.Condition{}), ptr.Deref(before.Condition(kind), upgradev1.Condition{})
 		return c, c.Type != "" && (then.Status != c.Status || then.Reason != c.Reason || then.Message != c.Message)
 	}
 	switch c, differs := changed(upgradev1.ConditionValidated); {
@@ -48,7 +49,7 @@ func transitions(before *upgradev1.PlanStatus, p *upgradev1.Plan, problem error)
 		all = append(all, events.PlanWave(p, now.Wave))
 	}
 	stalled := func(s *upgradev1.PlanStatus) string {
-		if c := conditionOf(s, upgradev1.ConditionStalled); c.Status == metav1.ConditionTrue {
+		if c := s.Condition(upgradev1.ConditionStalled); c != nil && c.Status == metav1.ConditionTrue {
 			return c.Message
 		}
 		return ""
@@ -63,12 +64,4 @@ func transitions(before *upgradev1.PlanStatus, p *upgradev1.Plan, problem error)
 		all = append(all, events.PlanComplete(p))
 	}
 	return all
-}
-
-// conditionOf returns a condition of the status, or an empty condition if it is absent.
-func conditionOf(s *upgradev1.PlanStatus, kind string) upgradev1.Condition {
-	if c := s.Condition(kind); c != nil {
-		return *c
-	}
-	return upgradev1.Condition{}
 }

@@ -3,7 +3,6 @@
 package hostupdate
 
 import (
-	"strings"
 	"time"
 
 	"moult.dev/moult/api/v1alpha1"
@@ -83,8 +82,6 @@ func (w *World) judgePerformed(t *Unit) {
 	case w.Now.Before(since):
 		t.WakeAt(since)
 		t.Step, t.Message = StepConditions, "load balancers take the node out until "+since.UTC().Format(time.RFC3339)
-	case !w.Drains:
-		t.Step = StepReboot
 	default:
 		t.Step, t.Message = StepDrain, t.DrainMessage(w.Holder)
 	}
@@ -93,11 +90,12 @@ func (w *World) judgePerformed(t *Unit) {
 // DrainSince is when the drain of a cordoned node begins: after the time that load balancers get.
 func (w *World) DrainSince(t *Unit) time.Time { return t.Claim.Cordoned.Add(w.wait) }
 
-// judgeChanged judges a turn whose host has run the version since this time. It waits for a healthy node and for hooks, then soaks.
+// judgeChanged judges a turn whose host has run the version since this time. It waits for a healthy node and for hooks. Then
+// the node is uncordoned, soaks, and is released.
 func (w *World) judgeChanged(t *Unit, since time.Time) {
 	switch {
 	case w.isHealthy(t, since):
-		w.endVerification(t)
+		t.Unit.State, t.Unit.Since, t.Step, t.Message = v1alpha1.UnitSoaking, w.Now, nodeturn.StepSoak, ""
 		return
 	case t.Step == StepChanged:
 		return // A turn that fails later fails as one whose host has changed.
@@ -140,27 +138,11 @@ func (w *World) unhealthy(t *Unit, since time.Time) string {
 	return why
 }
 
-// endVerification ends the verification of a healthy node. The node is uncordoned, soaks, and is then released.
-func (w *World) endVerification(t *Unit) {
-	t.Unit.State, t.Unit.Since, t.Message = v1alpha1.UnitSoaking, w.Now, ""
-	t.Step = nodeturn.StepFinish
-	_, called := t.Node.Labels[v1alpha1.LabelAfterReboot]
-	outOfService := called || nodeturn.IsMarked(t.Node, w.Holder) || t.Claim.Uncordon && t.Node.Spec.Unschedulable
-	if t.SoakEnd = w.soakEnd(t, w.Now); outOfService || w.Now.Before(t.SoakEnd) {
-		t.Step = nodeturn.StepSoak
-	}
-}
-
-// soakEnd returns when the soak of a node that has been healthy since this time ends.
-func (w *World) soakEnd(t *Unit, since time.Time) time.Time {
-	return nodeturn.SoakEnd(&w.healthy, w.Rollout.Spec.Strategy, t.Node.Name, since)
-}
-
 // judgeSoaking judges a turn that soaks and only keeps its slot. A node that is not healthy continues to soak.
 func (w *World) judgeSoaking(t *Unit, gone bool) {
 	since := t.Claim.Soaking.Time
 	t.Unit.State, t.Unit.Since = v1alpha1.UnitSoaking, since
-	end := w.soakEnd(t, since)
+	end := nodeturn.SoakEnd(&w.healthy, w.Rollout.Spec.Strategy, t.Node.Name, since)
 	switch why, next := nodeturn.Unhealthy(&w.healthy, t.Node.Name, w.Now); {
 	case gone:
 		t.Step = nodeturn.StepFinish
@@ -221,7 +203,7 @@ func (w *World) judgeRecovering(t *Unit) {
 		return
 	}
 	t.Unit.RetryAt = time.Time{}
-	if !strings.Contains(t.Unit.Message, t.Message) {
+	if t.Message != "" {
 		t.Unit.Message = nodeturn.Short(t.Unit.Message + "; " + t.Message)
 	}
 }
