@@ -271,10 +271,11 @@ func (d *Drain) ReportStage(ctx context.Context, n *corev1.Node, stage Stage) (w
 	case Drained:
 		progress, drained = "the drain is over", "the node is drained"
 	}
-	return wake, node.SetConditions(ctx, d.Client, n, d.Holder, d.Now,
+	err = node.SetConditions(ctx, d.Client, n, d.Holder, d.Now,
 		node.Condition{Type: corev1.NodeMaintenanceInProgress, True: true, Message: "the node is in maintenance"},
 		node.Condition{Type: corev1.NodeDrainInProgress, True: stage == Draining, Message: progress},
 		node.Condition{Type: corev1.NodeDrained, True: stage == Drained, Message: drained})
+	return wake, client.IgnoreNotFound(err)
 }
 
 // reportable returns what to say about the drain: the last message, or the one before it until wake.
