@@ -4,6 +4,7 @@ package turn
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -48,6 +49,9 @@ type Engine struct {
 	Works      *Works
 	Woken      *Bell
 	followPods func(context.Context) error
+	live       client.Reader // past the cache
+	// admitted holds the spec with which each rollout was admitted last, by its name: see cacheShowsBudgets.
+	admitted sync.Map
 }
 
 // NewEngine returns the engine of one kind of rollouts. It drains nodes with live, which reads past the cache and whose config comes from
@@ -58,7 +62,7 @@ func NewEngine(
 	e := &Engine{
 		Kind: kind, Clock: clk, Client: c, Fleet: f, Events: recorder,
 		Reports: fleet.NewReports(), Waiting: fleet.NewWaiters(), Retries: NewRetries(clk, kind),
-		Drainer: drain.New(clk, live), Woken: &Bell{},
+		Drainer: drain.New(clk, live), Woken: &Bell{}, live: live,
 	}
 	watcher := drain.NewWatcher(pods, e.PodsChanged)
 	e.Works, e.followPods = NewWorks(watcher), watcher.Run
@@ -96,6 +100,7 @@ func (e *Engine) Reconcile(ctx context.Context, request ctrl.Request, pass func(
 // Forget drops the memory and the metrics of a rollout that is gone.
 func (e *Engine) Forget(key types.NamespacedName) {
 	e.Waiting.Done(key)
+	e.admitted.Delete(key)
 	metrics.Forget(metrics.Rollout{Kind: e.Kind, NamespacedName: key})
 }
 
@@ -314,6 +319,11 @@ func (p *Pass[T]) Start(ctx context.Context) ([]T, error) {
 	p.Decide(p.Seen.Fleet)
 	var err error
 	if p.settled || slices.ContainsFunc(p.chosen(), func(t T) bool { return p.Mechanism.Start(t) != nil }) {
+		if shown, err := p.cacheShowsBudgets(ctx); !shown {
+			p.Decision.Start = nil
+			p.WakeAt(p.Now.Add(fleet.Coalesce))
+			return nil, err
+		}
 		err = p.Fleet.Admit(ctx, func(now fleet.Snapshot) error {
 			p.Now = p.Clock.Now() // The wait for the lock may be long.
 			p.Decide(now.Fleet)
@@ -325,6 +335,37 @@ func (p *Pass[T]) Start(ctx context.Context) ([]T, error) {
 	// Only now: the decision may not include a change during the pass, and such a change must wake the rollout.
 	p.Waiting.Set(p.Key, slices.ContainsFunc(p.Decision.Waiting, fleet.ForBudget))
 	return p.chosen(), err
+}
+
+// cacheShowsBudgets reports whether the cache shows each budget as it was when the rollout got its present spec. Otherwise a rollout that is
+// applied together with its budget could claim nodes before the cache shows that budget. The API server is asked once for each spec.
+func (p *Pass[T]) cacheShowsBudgets(ctx context.Context) (bool, error) {
+	spec := rolloutSpec{p.UID, p.Generation}
+	if last, ok := p.admitted.Load(p.Key); ok && last == spec {
+		return true, nil
+	}
+	var live, cached v1alpha1.NodeDisruptionBudgetList
+	if err := errors.Join(p.live.List(ctx, &live), p.Client.List(ctx, &cached)); err != nil {
+		return false, fmt.Errorf("listing budgets, %w", err)
+	}
+	generations := map[types.UID]int64{}
+	for i := range cached.Items {
+		generations[cached.Items[i].UID] = cached.Items[i].Generation
+	}
+	for i := range live.Items {
+		if b := &live.Items[i]; generations[b.UID] < b.Generation {
+			log.FromContext(ctx).V(1).Info("the cache does not show a budget yet", "budget", b.Name)
+			return false, nil
+		}
+	}
+	p.admitted.Store(p.Key, spec)
+	return true, nil
+}
+
+// rolloutSpec identifies one spec of a rollout.
+type rolloutSpec struct {
+	uid        types.UID
+	generation int64
 }
 
 // Decide decides which nodes start in this fleet.

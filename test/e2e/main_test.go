@@ -106,7 +106,7 @@ func run(ctx context.Context, m *testing.M) (code int, err error) {
 	defer func() { err = errors.Join(err, world.operator.Stop(patience)) }()
 	code = m.Run()
 	if code != 0 {
-		fmt.Fprintln(os.Stderr, operator.Tail(operatorLog(), 60))
+		fmt.Fprintln(os.Stderr, operator.Tail(operatorLog(), 20))
 	}
 	return code, nil
 }

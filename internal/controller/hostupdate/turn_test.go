@@ -236,7 +236,7 @@ func asked(w *world, n *corev1.Node) {
 func newTestController(tb testing.TB, api client.Client) *Controller {
 	tb.Helper()
 	clk := clocktesting.NewFakePassiveClock(now)
-	e := turn.NewEngine(turn.Kind, clk, api, nil, nil, fleet.New(clk, api, nil), nil)
+	e := turn.NewEngine(turn.Kind, clk, api, api, nil, fleet.New(clk, api, nil), nil)
 	e.Works = turn.NewWorks(noPods{})
 	return &Controller{Engine: e}
 }
