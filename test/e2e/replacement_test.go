@@ -64,7 +64,7 @@ func TestReplacement(t *testing.T) {
 	rolloutIs(t, p.name, "waits", func(s *v1alpha1.NodeRolloutStatus) bool { return len(s.Waiting) == capacity })
 	named, first := "nr/"+p.name, p.nodes(t)[0].Name
 	says(t, []string{"status", named}, "0 of 3 updated, 3 waiting", "scale set "+p.name+": 3 machines, 3 outdated", "Paused")
-	says(t, []string{"preview", named}, "a machine is added before another is deleted, surge 1 of each scale set", first)
+	says(t, []string{"preview", named}, "a machine is added before another is deleted (surge 1 of each scale set", first)
 	says(t, []string{"why", first}, "paused: Paused", "kubectl moult resume "+named)
 	says(t, []string{"resume", named}, "")
 
