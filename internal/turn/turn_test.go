@@ -13,6 +13,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/kind/nodeturn"
 )
 
 // A turn that failed is tried again as often as the strategy says, and never where the rollout goes on without the node.
@@ -32,7 +33,7 @@ func TestRetriesOfAFailure(t *testing.T) {
 		"no retries":    {&v1alpha1.Strategy{}, 1, false, time.Time{}},
 	} {
 		failure := &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonDrainTimeout, Time: metav1.Time{Time: now}, Skipped: tc.skipped}
-		b := &Turn{Node: &corev1.Node{}, Claim: &v1alpha1.Claim{Failed: failure, Failures: tc.failures}}
+		b := &nodeturn.Turn{Node: &corev1.Node{}, Claim: &v1alpha1.Claim{Failed: failure, Failures: tc.failures}}
 		b.ShowFailure(tc.strategy)
 		if u := b.Unit; !u.RetryAt.Equal(tc.want) || u.Skipped != tc.skipped || u.State != v1alpha1.UnitFailed {
 			t.Errorf("%s: %+v, want a retry at %s", name, u, tc.want)

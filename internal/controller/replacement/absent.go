@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/kind/nodeturn"
 	machine "moult.dev/moult/internal/kind/replacement"
 	"moult.dev/moult/internal/node"
 	turnof "moult.dev/moult/internal/turn"
@@ -43,7 +44,7 @@ func absentNodes(holder string, uid types.UID, turns []v1alpha1.MachineTurn) (al
 			continue
 		}
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: t.Absent.Name, Labels: t.Absent.Labels, Annotations: map[string]string{}}}
-		n.ResourceVersion = turnof.Digest(t.Turn, t.Absent) // Different content needs a different version.
+		n.ResourceVersion = nodeturn.Digest(t.Turn, t.Absent) // Different content needs a different version.
 		n.Spec.Unschedulable = true
 		// Formatting never fails here: the values were read from JSON.
 		n.Annotations[v1alpha1.AnnotationClaims], _ = v1alpha1.FormatClaims([]v1alpha1.Claim{{Rollout: holder, UID: uid, Revision: t.Revision, Turn: t.Turn, Since: t.Since}})

@@ -15,6 +15,7 @@ import (
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/fleet"
+	"moult.dev/moult/internal/kind/nodeturn"
 	machine "moult.dev/moult/internal/kind/replacement"
 	"moult.dev/moult/internal/node"
 	"moult.dev/moult/internal/rollout"
@@ -61,7 +62,7 @@ func (p *pass) step(ctx context.Context, t *machine.Turn) error {
 	case machine.StepFail:
 		return p.fail(ctx, t, n, t.Failed)
 	case machine.StepRelease:
-		return p.Release(ctx, &unit{Turn: turnof.Turn{Node: n.Node, Claim: p.claimOn(n)}})
+		return p.Release(ctx, &unit{Turn: nodeturn.Turn{Node: n.Node, Claim: p.claimOn(n)}})
 	default:
 		return p.claimToDelete(ctx, t, n)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/events"
+	"moult.dev/moult/internal/kind/nodeturn"
 	machine "moult.dev/moult/internal/kind/replacement"
 	"moult.dev/moult/internal/node"
 	"moult.dev/moult/internal/rollout"
@@ -20,19 +21,19 @@ import (
 
 // unit is a turn as the engine sees it, or a node that is in none.
 type unit struct {
-	turnof.Turn
+	nodeturn.Turn
 	turn  *machine.Turn
 	state *machine.NodeState
 }
 
 // stepOwn is any step of a machine's turn: the mechanism takes it, not the engine.
-const stepOwn turnof.Step = "own"
+const stepOwn nodeturn.Step = "own"
 
 // units are those of turns, and of the nodes without a turn.
 func (p *pass) units() (units []*unit) {
 	for _, t := range p.turns {
 		if !t.Over {
-			units = append(units, &unit{Turn: turnof.Turn{Unit: t.Unit, Counted: true, Step: stepOwn}, turn: t})
+			units = append(units, &unit{Turn: nodeturn.Turn{Unit: t.Unit, Counted: true, Step: stepOwn}, turn: t})
 		}
 	}
 	strategy := p.Spec
@@ -41,7 +42,7 @@ func (p *pass) units() (units []*unit) {
 	}
 	for i := range p.nodes {
 		s := &p.nodes[i]
-		u := &unit{Turn: turnof.Turn{Node: s.Node.Node, Unit: s.Unit, Counted: s.Counted, Step: turnof.Step(s.Step)}, state: s}
+		u := &unit{Turn: nodeturn.Turn{Node: s.Node.Node, Unit: s.Unit, Counted: s.Counted, Step: nodeturn.Step(s.Step)}, state: s}
 		if s.Step == machine.StepRelease {
 			u.Claim = p.claimOn(s.Node)
 		} else {
@@ -98,7 +99,7 @@ func (m machines) Start(u *unit) *turnof.Write {
 	u.Node = m.view.Nodes[t.Node].Node
 	return &turnof.Write{Claim: m.claimOf(t), Then: func() {
 		t.Unit.State, t.Unit.Claimed, t.Unit.InTurn, t.Unit.Reason, t.Unit.Message = v1alpha1.UnitUpdating, true, false, "", ""
-		t.Phase, t.PhaseSince, t.Step, t.Message = v1alpha1.MachineDraining, *turnof.Stamp(m.Now), machine.StepNone, ""
+		t.Phase, t.PhaseSince, t.Step, t.Message = v1alpha1.MachineDraining, *nodeturn.Stamp(m.Now), machine.StepNone, ""
 		m.soon()
 		m.Happened(events.MachineDraining(m.rollout, &t.MachineTurn))
 	}}
@@ -165,7 +166,7 @@ func (p *pass) begin(ctx context.Context, chosen []*unit) {
 }
 
 // id identifies a turn of this Node.
-func (p *pass) id(uid string) string { return turnof.Digest(string(p.UID), uid, p.Now.UnixNano()) }
+func (p *pass) id(uid string) string { return nodeturn.Digest(string(p.UID), uid, p.Now.UnixNano()) }
 
 // rollBack restores the images that are known to work, after the failure limit has halted the rollout. It does nothing while the rollout is paused, or only
 // detects.

@@ -16,6 +16,7 @@ import (
 	"moult.dev/moult/internal/cloud"
 	"moult.dev/moult/internal/controlplane"
 	"moult.dev/moult/internal/events"
+	"moult.dev/moult/internal/kind/nodeturn"
 	machine "moult.dev/moult/internal/kind/replacement"
 	turnof "moult.dev/moult/internal/turn"
 )
@@ -56,7 +57,7 @@ func (p *pass) prepare(ctx context.Context, o *machine.Batch) {
 	}
 	p.prepared[prepared.Token] = true
 	operation := v1alpha1.CloudOperation{
-		Token: prepared.Token, Kind: o.Kind, Count: int32(c.Add), Machines: o.Machines, Image: o.Image, State: prepared.State, Since: *turnof.Stamp(p.Now),
+		Token: prepared.Token, Kind: o.Kind, Count: int32(c.Add), Machines: o.Machines, Image: o.Image, State: prepared.State, Since: *nodeturn.Stamp(p.Now),
 	}
 	if o.Image != "" {
 		operation.From = o.Set.Image

@@ -15,6 +15,7 @@ import (
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/drain"
+	"moult.dev/moult/internal/kind/nodeturn"
 	machine "moult.dev/moult/internal/kind/replacement"
 	"moult.dev/moult/internal/node"
 	"moult.dev/moult/internal/rollout"
@@ -49,7 +50,7 @@ type world struct {
 // resolve parses the spec, or says why it can't be carried out.
 func resolve(r *v1alpha1.NodeRollout, malformed error) (*world, error) {
 	w := &world{
-		rollout: r, holder: node.Holder(turnof.Kind, client.ObjectKeyFromObject(r)), selector: labels.Nothing(), taint: turnof.TaintOf(r.Name), optOut: v1alpha1.LabelNodeRollout(r.Name), checkPeriod: defaultCheckPeriod,
+		rollout: r, holder: node.Holder(turnof.Kind, client.ObjectKeyFromObject(r)), selector: labels.Nothing(), taint: nodeturn.TaintOf(r.Name), optOut: v1alpha1.LabelNodeRollout(r.Name), checkPeriod: defaultCheckPeriod,
 	}
 	if malformed != nil {
 		return w, malformed
@@ -98,7 +99,7 @@ func (w *world) parse() (err error) {
 	}
 	asked := *r
 	asked.DetectOnly, asked.CheckPeriod, asked.KeepFailedFor, asked.Surge, asked.Rollback = false, nil, nil, nil, false
-	w.spec = turnof.Digest(asked, spec.Drain, spec.Health, w.rollout.Annotations[v1alpha1.AnnotationRetry])
+	w.spec = nodeturn.Digest(asked, spec.Drain, spec.Health, w.rollout.Annotations[v1alpha1.AnnotationRetry])
 	if w.selector, err = metav1.LabelSelectorAsSelector(&spec.NodeSelector); err != nil {
 		w.selector = labels.Nothing()
 		return fmt.Errorf("spec.nodeSelector is invalid, %w", err)
@@ -120,5 +121,5 @@ func (w *world) attempt(s *machine.Set, n *machine.Node) string {
 	if n != nil {
 		retry = n.Annotations[v1alpha1.AnnotationRetry]
 	}
-	return turnof.Digest(w.spec, model, retry)
+	return nodeturn.Digest(w.spec, model, retry)
 }

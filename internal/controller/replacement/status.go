@@ -18,6 +18,7 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cloud"
 	"moult.dev/moult/internal/events"
+	"moult.dev/moult/internal/kind/nodeturn"
 	machine "moult.dev/moult/internal/kind/replacement"
 	"moult.dev/moult/internal/metrics"
 	"moult.dev/moult/internal/status"
@@ -34,7 +35,7 @@ func (p *pass) fillStatus() {
 	for _, t := range p.turns {
 		if !t.Over {
 			turn := t.MachineTurn
-			turn.Message = turnof.Short(turn.Message)
+			turn.Message = nodeturn.Short(turn.Message)
 			s.Turns = append(s.Turns, turn)
 		}
 	}
@@ -74,7 +75,7 @@ func (p *pass) noteSet(before v1alpha1.ScaleSetStatus, view *machine.Set) v1alph
 		after.Complete = !p.hasFailures(view) && (after.Complete || p.isComplete(view))
 	}
 	if after.Reason != "" && after.Since == nil {
-		after.Since = turnof.Stamp(p.Now)
+		after.Since = nodeturn.Stamp(p.Now)
 	}
 	return after
 }

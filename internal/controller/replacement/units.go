@@ -13,6 +13,7 @@ import (
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/kind/hostupdate"
+	"moult.dev/moult/internal/kind/nodeturn"
 	machine "moult.dev/moult/internal/kind/replacement"
 	"moult.dev/moult/internal/node"
 	"moult.dev/moult/internal/rollout"
@@ -21,7 +22,7 @@ import (
 
 // gather collects the World of the rollout for Judge.
 func (p *pass) gather(ctx context.Context) {
-	healthy := turnof.Healthy(p.Seen.Fleet, p.rollout.Spec.Health)
+	healthy := nodeturn.Healthy(p.Seen.Fleet, p.rollout.Spec.Health)
 	v := &machine.World{
 		Rules: p.rules, Now: p.Now, Sets: map[string]*machine.Set{}, Nodes: map[string]*machine.Node{}, Attempt: p.attempt,
 		Drained: map[string]bool{}, Left: p.memo.left, Held: map[string]bool{},
