@@ -26,14 +26,9 @@ func (p *pass) gather(ctx context.Context) {
 	v := &machine.World{
 		Rules: p.rules, Now: p.Now, Sets: map[string]*machine.Set{}, Nodes: map[string]*machine.Node{}, Attempt: p.attempt,
 		Drained: map[string]bool{}, Left: p.memo.left, Held: map[string]bool{},
-		Unhealthy: func(name string) (string, time.Time) { return unhealthy(&healthy, name, p.Now) },
-		SoakEnd: func(name string, since time.Time) time.Time {
-			if s := p.rollout.Spec.Strategy; s != nil && s.Soak != nil {
-				return healthy.SoakEnd(name, since, s.Soak.Duration)
-			}
-			return since
-		},
-		Unstable: p.whyUnstable,
+		Unhealthy: func(name string) (string, time.Time) { return nodeturn.Unhealthy(&healthy, name, p.Now) },
+		SoakEnd:   func(name string, since time.Time) time.Time { return nodeturn.SoakEnd(&healthy, p.Spec, name, since) },
+		Unstable:  p.whyUnstable,
 	}
 	p.view = v
 	for name, s := range p.memo.sets {
@@ -89,29 +84,16 @@ func (p *pass) turnNode(t *machine.Turn, ofReplacement bool) *machine.Node {
 	return p.view.Nodes[t.ReplacementNode]
 }
 
-// unhealthy says why a node is not healthy, and when the passing of time can change that.
-func unhealthy(f *rollout.Fleet, name string, now time.Time) (why string, next time.Time) {
-	if why = f.Unhealthy(name, now); why == "" {
-		return "", next
-	}
-	if end := f.SoakEnd(name, time.Time{}, 0); end.After(now) {
-		next = end
-	}
-	return why, next
-}
-
 // nodeOf is a Node with the claim and the marks of the rollout.
 func (p *pass) nodeOf(n *corev1.Node) *machine.Node {
 	known := p.Seen.Nodes[n.Name]
-	_, excluded := n.Labels[corev1.LabelNodeExcludeBalancers]
 	_, isSet := n.Annotations[v1alpha1.AnnotationScaleDownDisabled]
 	by, ours := n.Annotations[v1alpha1.AnnotationScaleDownBy]
 	return &machine.Node{
 		Node: n, Claim: node.Held(known.Claims, p.UID), Unreadable: known.ClaimError != "",
 		Foreign:  slices.ContainsFunc(known.Claims, func(c v1alpha1.Claim) bool { return c.UID != p.UID && !c.RecordsResult() }),
 		Selected: p.selector.Matches(labels.Set(n.Labels)), OptedOut: n.Labels[p.optOut] == v1alpha1.LabelNodeRolloutDisabled,
-		Marked: n.Spec.Unschedulable && n.Annotations[v1alpha1.AnnotationCordonedBy] == p.holder ||
-			excluded && n.Annotations[v1alpha1.AnnotationExcludedBy] == p.holder,
+		Marked:   nodeturn.IsMarked(n, p.holder),
 		Shielded: ours && by == p.holder, Shieldable: !isSet && !ours,
 	}
 }

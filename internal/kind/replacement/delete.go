@@ -4,11 +4,11 @@ package replacement
 
 import (
 	"cmp"
-	"fmt"
 	"time"
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cloud"
+	"moult.dev/moult/internal/kind/nodeturn"
 )
 
 // emptying handles a turn whose node is drained, and then leaves the control plane.
@@ -69,18 +69,16 @@ func (w *World) readyToDelete(t *Turn) bool {
 // turnExpired fails a turn that takes longer than turnTimeout.
 func (w *World) turnExpired(t *Turn) bool {
 	n := w.oldNode(t)
-	if w.Strategy == nil || w.Strategy.TurnTimeout == nil || n == nil || n.Claim == nil {
+	if n == nil || n.Claim == nil {
 		return false
 	}
-	timeout := w.Strategy.TurnTimeout.Duration
-	if t.waitUntil(n.Claim.Since.Add(timeout), w.Now) {
+	expiring := nodeturn.Turn{Node: n.Node, Claim: n.Claim}
+	expiring.Expire(w.Strategy, t.Message, w.Now)
+	t.wakeAt(expiring.Wake)
+	if expiring.Step != nodeturn.StepFail {
 		return false
 	}
-	message := fmt.Sprintf("the turn of Node %s took longer than turnTimeout, %s", t.Node, timeout)
-	if t.Message != "" {
-		message += "; " + t.Message
-	}
-	w.fail(t, v1alpha1.ReasonTurnTimeout, message)
+	w.fail(t, expiring.Failure.Reason, expiring.Failure.Message)
 	return true
 }
 

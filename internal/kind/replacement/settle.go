@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cloud"
 	"moult.dev/moult/internal/kind/nodeturn"
@@ -174,7 +172,6 @@ func (w *World) deleted(s *Set, o *v1alpha1.CloudOperation, end Ended) bool {
 // MayDeleteNode reports whether a Node whose machine is gone may be deleted. The cloud must have just confirmed the deletion, or the Node must not be Ready.
 func (t *Turn) MayDeleteNode(n *Node) bool {
 	confirmed := t.Confirmed && t.OnReplacement == (t.Phase == v1alpha1.MachineDiscarding)
-	return confirmed || !slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	})
+	ready, _ := nodeturn.Ready(n.Node)
+	return confirmed || !ready
 }

@@ -53,9 +53,7 @@ type Turn struct {
 }
 
 func (t *Turn) wakeAt(when time.Time) {
-	if !when.IsZero() && (t.Wake.IsZero() || when.Before(t.Wake)) {
-		t.Wake = when
-	}
+	t.Wake = nodeturn.Earlier(t.Wake, when)
 }
 
 // waitUntil reports whether a time is in the future. If so, it wakes the turn then.
