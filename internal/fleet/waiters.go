@@ -20,8 +20,13 @@ import (
 // Coalesce is how long a rollout waits after a change, so that one decision covers several changes.
 const Coalesce = 50 * time.Millisecond
 
-// Waiters are the rollouts of one controller that wait for a budget.
-type Waiters struct{ all sync.Map }
+// Waiters are the rollouts of one controller that wait for a budget. They also enqueue rollouts for causes that no watch of the controller shows.
+type Waiters struct {
+	all sync.Map
+
+	mu    sync.Mutex
+	queue workqueue.TypedRateLimitingInterface[reconcile.Request]
+}
 
 // NewWaiters returns an empty set.
 func NewWaiters() *Waiters { return &Waiters{} }
@@ -48,15 +53,27 @@ var reasonsOfBudgets = []v1alpha1.Reason{
 	v1alpha1.ReasonAlertsUnreachable, v1alpha1.ReasonWaveUnhealthy,
 }
 
-// Wake enqueues each waiting rollout after every change that may affect a budget.
-func (f *Fleet) Wake(w *Waiters) source.Source {
+// Source gives the controller's queue to the Waiters. After every change that may affect a budget, it wakes each waiting rollout.
+func (w *Waiters) Source(f *Fleet) source.Source {
 	return source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.queue = queue
 		f.OnChange(func() {
 			for rollout := range w.all.Range {
 				key, _ := rollout.(types.NamespacedName)
-				queue.AddAfter(reconcile.Request{NamespacedName: key}, Coalesce)
+				w.Wake(key)
 			}
 		})
 		return nil
 	})
+}
+
+// Wake enqueues a rollout after Coalesce.
+func (w *Waiters) Wake(rollout types.NamespacedName) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.queue != nil {
+		w.queue.AddAfter(reconcile.Request{NamespacedName: rollout}, Coalesce)
+	}
 }

@@ -40,14 +40,13 @@ type Engine struct {
 	Fleet   *fleet.Fleet
 	Events  *events.Recorder
 	Reports *fleet.Reports
-	// Waiting holds the rollouts that may continue after a change of a budget or a node.
+	// Waiting holds the rollouts that may continue after a change of a budget or a node. It also wakes a rollout when pods of its nodes change.
 	Waiting *fleet.Waiters
 	Retries *Retries
 
-	// Drainer drains nodes, Works holds the state of these drains, and Woken wakes a rollout when pods of its nodes change.
+	// Drainer drains nodes, and Works holds the state of these drains.
 	Drainer    *drain.Drainer
 	Works      *Works
-	Woken      *Bell
 	followPods func(context.Context) error
 	live       client.Reader // past the cache
 	// admitted holds the spec with which each rollout was admitted last, by its name: see cacheShowsBudgets.
@@ -62,7 +61,7 @@ func NewEngine(
 	e := &Engine{
 		Kind: kind, Clock: clk, Client: c, Fleet: f, Events: recorder,
 		Reports: fleet.NewReports(), Waiting: fleet.NewWaiters(), Retries: NewRetries(clk, kind),
-		Drainer: drain.New(clk, live), Woken: &Bell{}, live: live,
+		Drainer: drain.New(clk, live), live: live,
 	}
 	watcher := drain.NewWatcher(pods, e.PodsChanged)
 	e.Works, e.followPods = NewWorks(watcher), watcher.Run
@@ -72,7 +71,7 @@ func NewEngine(
 // PodsChanged wakes the rollout whose turn the node is in.
 func (e *Engine) PodsChanged(node string) {
 	if rollout, ok := e.Works.Changed(node); ok {
-		e.Woken.Ring(rollout)
+		e.Waiting.Wake(rollout)
 	}
 }
 
@@ -86,8 +85,7 @@ func (e *Engine) NewController(m ctrl.Manager, name string, threads int, rollout
 		Named(name).
 		For(rollouts, builder.WithPredicates(RolloutChanged)).
 		Watches(&corev1.Node{}, Soon(ofNode), builder.WithPredicates(NodeChanged)).
-		WatchesRawSource(e.Fleet.Wake(e.Waiting)).
-		WatchesRawSource(e.Woken.Source()).
+		WatchesRawSource(e.Waiting.Source(e.Fleet)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: max(1, threads)}), nil
 }
 

@@ -6,7 +6,6 @@ import (
 	"context"
 	"reflect"
 	"strings"
-	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,7 +21,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/fleet"
@@ -172,28 +170,3 @@ var RolloutChanged = changed(func(old, now client.Object) bool {
 
 // NodeChanged filters out heartbeats. The cache has trimmed the Nodes, so every difference that remains matters.
 var NodeChanged = changed(fleet.NodeChanged)
-
-// Bell enqueues rollouts for causes that no watch of the controller shows.
-type Bell struct {
-	mu    sync.Mutex
-	queue workqueue.TypedRateLimitingInterface[reconcile.Request]
-}
-
-// Source gives the controller's queue to the Bell.
-func (b *Bell) Source() source.Source {
-	return source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.queue = q
-		return nil
-	})
-}
-
-// Ring enqueues a rollout after fleet.Coalesce.
-func (b *Bell) Ring(rollout types.NamespacedName) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.queue != nil {
-		b.queue.AddAfter(reconcile.Request{NamespacedName: rollout}, fleet.Coalesce)
-	}
-}

@@ -105,7 +105,7 @@ func newCluster(t *testing.T, objects ...client.Object) *cluster {
 	t.Cleanup(func() { recorder.Shutdown(context.WithoutCancel(t.Context())) })
 	o := testOptions()
 	c.Controller = c.newController(recorder)
-	c.channels = newChannels(t.Context(), c.clock, o, c.Woken.Ring)
+	c.channels = newChannels(t.Context(), c.clock, o, c.Waiting.Wake)
 	return c
 }
 

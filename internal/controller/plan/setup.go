@@ -102,7 +102,7 @@ func hashOnly(object any) (any, error) {
 
 // SetupWithManager makes the manager run this controller.
 func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error {
-	c.channels = newChannels(ctx, c.Clock, &c.options, c.Woken.Ring)
+	c.channels = newChannels(ctx, c.Clock, &c.options, c.Waiting.Wake)
 	indexer := m.GetFieldIndexer()
 	if err := errors.Join(
 		indexer.IndexField(ctx, &batchv1.Job{}, indexPlan, indexedByPlan),
