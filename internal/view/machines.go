@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -70,8 +69,8 @@ type machineUnit struct {
 func (c *Cluster) machines(nr *v1alpha1.NodeRollout, named string, preview *Supposition) *machines {
 	u := &machines{units: c.describe(nr), of: nr, image: imageOf(nr)}
 	var err error
-	if u.selector, err = metav1.LabelSelectorAsSelector(&nr.Spec.NodeSelector); err != nil {
-		u.selector, u.problem = labels.Nothing(), "spec.nodeSelector: "+err.Error()
+	if u.selector, err = nodeturn.NodeSelector(&nr.Spec); err != nil {
+		u.problem = err.Error()
 	} else if preview == nil {
 		u.problem = u.foundInvalid()
 	}

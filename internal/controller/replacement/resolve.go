@@ -90,21 +90,11 @@ func (w *world) parse() (err error) {
 	if w.drain, err = drain.OptionsOf(spec.Drain); err != nil {
 		return err
 	}
-	if spec.Health != nil {
-		for i := range spec.Health.Pods {
-			if _, err := metav1.LabelSelectorAsSelector(&spec.Health.Pods[i].Selector); err != nil {
-				return fmt.Errorf("spec.health.pods[%d].selector is invalid, %w", i, err)
-			}
-		}
-	}
 	asked := *r
 	asked.DetectOnly, asked.CheckPeriod, asked.KeepFailedFor, asked.Surge, asked.Rollback = false, nil, nil, nil, false
 	w.spec = nodeturn.Digest(asked, spec.Drain, spec.Health, w.rollout.Annotations[v1alpha1.AnnotationRetry])
-	if w.selector, err = metav1.LabelSelectorAsSelector(&spec.NodeSelector); err != nil {
-		w.selector = labels.Nothing()
-		return fmt.Errorf("spec.nodeSelector is invalid, %w", err)
-	}
-	return nil
+	w.selector, err = nodeturn.NodeSelector(spec)
+	return err
 }
 
 func duration(d *metav1.Duration, otherwise time.Duration) time.Duration {

@@ -4,11 +4,9 @@ package hostupdate
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"moult.dev/moult/api/v1alpha1"
@@ -91,9 +89,6 @@ func (w *World) parse() (err error) {
 	w.digest = nodeturn.Digest(attempted, spec.Drain, spec.Health, w.Rollout.Annotations[v1alpha1.AnnotationRetry])
 	if spec.Drain != nil {
 		w.Drains = !spec.Drain.Disabled
-		if _, err := metav1.LabelSelectorAsSelector(spec.Drain.PodSelector); err != nil {
-			return fmt.Errorf("spec.drain.podSelector is invalid, %w", err)
-		}
 	}
 	if e := w.Host.ExcludeFromLoadBalancers; e != nil {
 		w.Exclude = !e.Disabled
@@ -101,19 +96,8 @@ func (w *World) parse() (err error) {
 			w.wait = e.Wait.Duration
 		}
 	}
-	if spec.Health != nil {
-		for i := range spec.Health.Pods {
-			if _, err := metav1.LabelSelectorAsSelector(&spec.Health.Pods[i].Selector); err != nil {
-				return fmt.Errorf("spec.health.pods[%d].selector is invalid, %w", i, err)
-			}
-		}
-	}
-	selector, err := metav1.LabelSelectorAsSelector(&spec.NodeSelector)
-	if err != nil {
-		return fmt.Errorf("spec.nodeSelector is invalid, %w", err)
-	}
-	w.Selector = selector
-	return nil
+	w.Selector, err = nodeturn.NodeSelector(spec)
+	return err
 }
 
 // Strategy returns the strategy of the rollout for this many nodes. wave is the last wave in the status.

@@ -14,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"moult.dev/moult/api/v1alpha1"
@@ -278,4 +279,25 @@ func Healthy(f rollout.Fleet, h *v1alpha1.NodeHealth) rollout.Fleet {
 	own := rollout.Budget{Name: "spec.health", MinReady: time.Duration(h.MinReadySeconds) * time.Second, Health: h.NodesGate}
 	f.Budgets = append([]rollout.Budget{own}, f.Budgets...)
 	return f
+}
+
+// NodeSelector returns the selector of a NodeRollout's nodes. The error says which selector in the spec is invalid.
+func NodeSelector(spec *v1alpha1.NodeRolloutSpec) (labels.Selector, error) {
+	selector, err := metav1.LabelSelectorAsSelector(&spec.NodeSelector)
+	if err != nil {
+		return labels.Nothing(), fmt.Errorf("spec.nodeSelector is invalid, %w", err)
+	}
+	if spec.Drain != nil {
+		if _, err := metav1.LabelSelectorAsSelector(spec.Drain.PodSelector); err != nil {
+			return labels.Nothing(), fmt.Errorf("spec.drain.podSelector is invalid, %w", err)
+		}
+	}
+	if spec.Health != nil {
+		for i := range spec.Health.Pods {
+			if _, err := metav1.LabelSelectorAsSelector(&spec.Health.Pods[i].Selector); err != nil {
+				return labels.Nothing(), fmt.Errorf("spec.health.pods[%d].selector is invalid, %w", i, err)
+			}
+		}
+	}
+	return selector, nil
 }
