@@ -30,11 +30,6 @@ import (
 // MapFunc returns the rollouts to wake for an object. objects are its states before and after a change.
 type MapFunc func(ctx context.Context, objects ...client.Object) []reconcile.Request
 
-// Itself returns the object.
-func Itself(_ context.Context, objects ...client.Object) []reconcile.Request {
-	return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(objects[0])}}
-}
-
 // Soon enqueues the requests of an object after fleet.Coalesce, so that one reconcile covers several changes.
 func Soon(requests MapFunc) handler.Funcs {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
