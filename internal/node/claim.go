@@ -22,16 +22,6 @@ func Holder(kind string, key types.NamespacedName) string {
 	return kind + "/" + key.Namespace + "/" + key.Name
 }
 
-// Held returns a copy of the rollout's own claim on the node, or nil.
-func Held(claims []v1alpha1.Claim, rollout types.UID) *v1alpha1.Claim {
-	for _, c := range claims {
-		if c.UID == rollout {
-			return &c
-		}
-	}
-	return nil
-}
-
 // cordonedFor reports whether the node is unschedulable because of this claim, so that the end of the turn uncordons it.
 // Such a node has the rollout's mark, or it was schedulable at the claim and the tool that cordons sets no mark. A node
 // that a person cordoned has neither.

@@ -285,16 +285,3 @@ func TestHolder(t *testing.T) {
 		}
 	}
 }
-
-func TestHeld(t *testing.T) {
-	claims := []v1alpha1.Claim{{Rollout: plan, UID: "u0"}, {Rollout: other, UID: "u2"}, {Rollout: plan, UID: "u1"}}
-	if got := Held(claims, "u1"); got == nil || got.UID != "u1" || got == &claims[2] {
-		t.Errorf("got %+v", got)
-	}
-	if got := Held(claims, "u3"); got != nil {
-		t.Errorf("got %+v", got)
-	}
-	if got := Held(nil, ""); got != nil {
-		t.Errorf("got %+v", got)
-	}
-}

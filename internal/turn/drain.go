@@ -147,7 +147,7 @@ func (d *Drain) Pass(ctx context.Context, n *corev1.Node, since time.Time) (Outc
 func (p *Pass[T]) DrainOf(n *corev1.Node, turn string) *Drain {
 	return &Drain{
 		Client: p.Client, Drainer: p.Drainer, Works: p.Works, Options: p.Options, Of: Of{Rollout: p.Key, Node: n.Name, Turn: turn},
-		Generation: p.Generation, Holder: p.Holder, Now: p.Now,
+		Generation: p.Generation, Holder: p.Holder, Now: p.Now, Deletes: p.Deletes,
 	}
 }
 

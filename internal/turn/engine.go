@@ -146,6 +146,8 @@ type Pass[T nodeturn.Taker] struct {
 	// Generation is the rollout's generation. Options are the options of its drains.
 	Generation int64
 	Options    drain.Options
+	// Deletes is true if the rollout deletes the machines of drained nodes.
+	Deletes bool
 	// Spec is the rollout's strategy, or nil.
 	Spec  *v1alpha1.Strategy
 	Turns []T

@@ -54,7 +54,7 @@ func (p *pass) step(ctx context.Context, t *machine.Turn) error {
 	case machine.StepDrain:
 		return p.drainNode(ctx, t, n)
 	case machine.StepReport:
-		wake, err := p.drainOf(t, n, t.OnReplacement).ReportStage(ctx, n.Node, turnof.Maintained)
+		wake, err := p.DrainOf(n.Node, t.Key(t.OnReplacement)).ReportStage(ctx, n.Node, turnof.Maintained)
 		p.at(wake)
 		return err
 	case machine.StepDeleteNode:
@@ -68,13 +68,6 @@ func (p *pass) step(ctx context.Context, t *machine.Turn) error {
 	}
 }
 
-// drainOf is a turn's drain of one of its nodes.
-func (p *pass) drainOf(t *machine.Turn, n *machine.Node, ofReplacement bool) *turnof.Drain {
-	d := p.DrainOf(n.Node, t.Key(ofReplacement))
-	d.Deletes = true
-	return d
-}
-
 // cordon makes a node unschedulable and, in the same write, records whose pods are about to be evicted. A drain that would be refused is not begun. If people
 // removed the cordon, the drain begins anew: pods may have come since.
 func (p *pass) cordon(ctx context.Context, t *machine.Turn, n *machine.Node) error {
@@ -85,7 +78,7 @@ func (p *pass) cordon(ctx context.Context, t *machine.Turn, n *machine.Node) err
 		also = append(also, node.Excluding)
 	}
 	if p.rules.Drains {
-		recording, failure, err := p.drainOf(t, n, t.OnReplacement).Begin(ctx)
+		recording, failure, err := p.DrainOf(n.Node, t.Key(t.OnReplacement)).Begin(ctx)
 		if err != nil || failure != nil {
 			return p.drainFails(ctx, t, n, failure, err)
 		}
@@ -101,7 +94,7 @@ func (p *pass) cordon(ctx context.Context, t *machine.Turn, n *machine.Node) err
 
 // drainNode continues the drain of a node.
 func (p *pass) drainNode(ctx context.Context, t *machine.Turn, n *machine.Node) error {
-	d := p.drainOf(t, n, t.OnReplacement)
+	d := p.DrainOf(n.Node, t.Key(t.OnReplacement))
 	o, err := d.Pass(ctx, n.Node, n.Claim.Cordoned.Add(p.rules.Wait))
 	t.Message = o.Message
 	p.at(o.Wake)

@@ -167,7 +167,7 @@ func (c *Controller) newPass(key types.NamespacedName, stored *unstructured.Unst
 	p.world, p.problem = resolve(r, malformed)
 	p.Pass = &turnof.Pass[*unit]{
 		Engine: c.Engine, Mechanism: machines{pass: p}, Key: key, UID: r.UID, Holder: p.holder, Taint: p.taint, Spec: r.Spec.Strategy, Seen: s, Now: c.Clock.Now(),
-		Generation: r.Generation, Options: p.drain,
+		Generation: r.Generation, Options: p.drain, Deletes: true,
 	}
 	return p, nil
 }

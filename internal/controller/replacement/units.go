@@ -62,7 +62,7 @@ func (p *pass) gather(ctx context.Context) {
 
 // isDrained reports whether a turn's drain of a node is over. After a restart, a drain that the Node reports as done is checked against the pods once more.
 func (p *pass) isDrained(ctx context.Context, t *machine.Turn, n *machine.Node, ofReplacement bool) bool {
-	d := p.drainOf(t, n, ofReplacement)
+	d := p.DrainOf(n.Node, t.Key(ofReplacement))
 	if p.Works.IsDrained(d.Of) {
 		return true
 	}
@@ -86,12 +86,13 @@ func (p *pass) turnNode(t *machine.Turn, ofReplacement bool) *machine.Node {
 
 // nodeOf is a Node with the claim and the marks of the rollout.
 func (p *pass) nodeOf(n *corev1.Node) *machine.Node {
-	known := p.Seen.Nodes[n.Name]
+	t := nodeturn.Turn{}
+	t.ReadClaims(p.Seen.Nodes[n.Name], p.UID)
 	_, isSet := n.Annotations[v1alpha1.AnnotationScaleDownDisabled]
 	by, ours := n.Annotations[v1alpha1.AnnotationScaleDownBy]
 	return &machine.Node{
-		Node: n, Claim: node.Held(known.Claims, p.UID), Unreadable: known.ClaimError != "",
-		Foreign:  slices.ContainsFunc(known.Claims, func(c v1alpha1.Claim) bool { return c.UID != p.UID && !c.RecordsResult() }),
+		Node: n, Claim: t.Claim, Unreadable: t.Unreadable,
+		Foreign:  slices.ContainsFunc(t.Claims, func(c v1alpha1.Claim) bool { return c.UID != p.UID && !c.RecordsResult() }),
 		Selected: p.selector.Matches(labels.Set(n.Labels)), OptedOut: n.Labels[p.optOut] == v1alpha1.LabelNodeRolloutDisabled,
 		Marked:   nodeturn.IsMarked(n, p.holder),
 		Shielded: ours && by == p.holder, Shieldable: !isSet && !ours,
