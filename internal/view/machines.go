@@ -88,11 +88,7 @@ func (c *Cluster) machines(nr *v1alpha1.NodeRollout, named string, preview *Supp
 		if nr.Status.Counts != nil && preview == nil {
 			total = max(total, int(nr.Status.Counts.Total))
 		}
-		s := rollout.New(nr.Spec.Strategy, 1, total)
-		s.UID, s.Revision, s.OwnNode = nr.UID, nr.Status.Revision, c.ownNode
-		s.Drains, s.Health = nr.Spec.Drain == nil || !nr.Spec.Drain.Disabled, rollout.NewHealth(nr.Spec.Health)
-		s.Wave, s.Approved = nr.Status.Wave, nr.Annotations[v1alpha1.AnnotationApprove]
-		return s
+		return nodeturn.Strategy(nr, nr.Status.Revision, c.ownNode, total)
 	}, u.line)
 	return u
 }

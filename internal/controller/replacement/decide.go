@@ -69,10 +69,7 @@ type machines struct {
 
 // Strategy of the rollout.
 func (m machines) Strategy(total int) rollout.Strategy {
-	s := rollout.New(m.rollout.Spec.Strategy, 1, total)
-	s.UID, s.Revision, s.Drains, s.OwnNode = m.UID, m.view.Revision, m.rules.Drains, m.options.NodeName
-	s.Health = rollout.NewHealth(m.rollout.Spec.Health)
-	s.Wave, s.Approved = m.rollout.Status.Wave, m.rollout.Annotations[v1alpha1.AnnotationApprove]
+	s := nodeturn.Strategy(m.rollout, m.view.Revision, m.options.NodeName, total)
 	if m.rules.ControlPlane {
 		atOnce := 1
 		if m.etcd() {

@@ -17,13 +17,11 @@ import (
 // DefaultRebootTimeout of spec.hostUpdate.rebootTimeout.
 const DefaultRebootTimeout = 15 * time.Minute
 
-// World is the input for judging the turns of one NodeRollout. NewWorld fills it from the spec. The caller sets Fleet, OwnNode and Now,
-// and may set Pods.
+// World is the input for judging the turns of one NodeRollout. NewWorld fills it from the spec. The caller sets Fleet and Now, and may set
+// Pods.
 type World struct {
 	Rollout *v1alpha1.NodeRollout
 	Fleet   rollout.Fleet
-	// OwnNode is the node that the operator runs on.
-	OwnNode string
 	Now     time.Time
 	// Pods returns the pods of a turn's node, and false while they are not known. By default no pods are known.
 	Pods func(*Unit) ([]corev1.Pod, bool)
@@ -98,16 +96,6 @@ func (w *World) parse() (err error) {
 	}
 	w.Selector, err = nodeturn.NodeSelector(spec)
 	return err
-}
-
-// Strategy returns the strategy of the rollout for this many nodes. wave is the last wave in the status.
-func (w *World) Strategy(total int, wave *v1alpha1.WaveStatus) rollout.Strategy {
-	r := w.Rollout
-	s := rollout.New(r.Spec.Strategy, 1, total)
-	s.UID, s.Revision, s.Drains = r.UID, w.Revision, w.Drains
-	s.OwnNode, s.Health = w.OwnNode, rollout.NewHealth(r.Spec.Health)
-	s.Wave, s.Approved = wave, r.Annotations[v1alpha1.AnnotationApprove]
-	return s
 }
 
 // attempt identifies what a turn on this node is started for. A failed turn is tried again when attempt changes: with another version,

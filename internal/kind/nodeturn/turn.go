@@ -301,3 +301,12 @@ func NodeSelector(spec *v1alpha1.NodeRolloutSpec) (labels.Selector, error) {
 	}
 	return selector, nil
 }
+
+// Strategy returns the strategy of a NodeRollout for this number of nodes. ownNode is the node that the operator runs on.
+func Strategy(r *v1alpha1.NodeRollout, revision, ownNode string, total int) rollout.Strategy {
+	s := rollout.New(r.Spec.Strategy, 1, total)
+	s.UID, s.Revision, s.OwnNode, s.Health = r.UID, revision, ownNode, rollout.NewHealth(r.Spec.Health)
+	s.Drains = r.Spec.Drain == nil || !r.Spec.Drain.Disabled
+	s.Wave, s.Approved = r.Status.Wave, r.Annotations[v1alpha1.AnnotationApprove]
+	return s
+}
