@@ -71,6 +71,7 @@ func (w *World) Units(nodes []*corev1.Node) []*Unit {
 func (w *World) survey(all []*Unit) {
 	status := &w.Rollout.Status
 	w.Releases, w.Versions = releases(status.Releases, reports(all), w.Now), versions(reports(all))
+	w.newest, w.newestSince = newestRelease(w.Releases)
 	if w.Ready {
 		w.Revision = cmp.Or(w.Host.Version, revisionOf(reports(all), status.Revision, w.isComplete(), claimed(all)))
 	}
@@ -204,8 +205,12 @@ func IsOthers(claims []v1alpha1.Claim, rollout types.UID) bool {
 	})
 }
 
-// ask orders the agent to look for updates, if it was not asked yet, or has an order of an earlier turn. After that the agent looks again by
-// itself.
+// askAgain is the least time before a host is asked again because other hosts offer a newer release. It limits the writes to all nodes
+// if one agent keeps offering new versions.
+const askAgain = 30 * time.Minute
+
+// ask orders the agent to look for updates: if it was not asked yet, has an order of an earlier turn, or other hosts have found a newer
+// release since its last answer. After a failed check the agent retries by itself.
 func (w *World) ask(t *Unit) {
 	r := &t.Report
 	ordered := r.Wanted == v1alpha1.HostActionPrepare || r.Wanted == v1alpha1.HostActionPerform || r.Wanted == v1alpha1.HostActionReboot
@@ -215,6 +220,15 @@ func (w *World) ask(t *Unit) {
 		// Another operator updates it.
 	case ordered || r.MustBeAsked():
 		t.Step = StepAsk
+	case w.isOvertaken(r):
+		if next := r.Checked.Add(askAgain); w.Now.Before(next) {
+			t.WakeAt(next)
+			return
+		}
+		t.Step = StepAsk
+		if t.Verdict.State == v1alpha1.UnitOutdated {
+			t.Verdict.Reason, t.Verdict.Message = v1alpha1.ReasonHostSilent, "the host is asked again: others offer "+w.newest
+		}
 	}
 }
 

@@ -3,6 +3,7 @@
 package hostupdate
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -41,6 +42,27 @@ func (w *World) verdict(r *Report) Verdict {
 		return waits(v1alpha1.ReasonDetectOnly, r.Target, "the host "+r.runs()+r.offers()+"; spec.hostUpdate.detectOnly leaves it at that")
 	}
 	return w.age(r)
+}
+
+// newestRelease returns the version that was discovered last, and when. If several were discovered together, it is the newest of them.
+func newestRelease(releases []v1alpha1.HostRelease) (version string, since time.Time) {
+	if len(releases) == 0 {
+		return "", since
+	}
+	newest := slices.MaxFunc(releases, func(a, b v1alpha1.HostRelease) int {
+		return cmp.Or(a.Since.Compare(b.Since.Time), CompareVersions(a.Version, b.Version))
+	})
+	return newest.Version, newest.Since.Time
+}
+
+// isOvertaken reports whether a host answered before the newest release was discovered, and may offer that release by now. It is false for
+// hosts whose versions have no name, and for agents that do not report when they checked.
+func (w *World) isOvertaken(r *Report) bool {
+	hasNames := r.Version != "" && (r.Target != "" || r.Update != v1alpha1.HostUpdateTrue)
+	if !hasNames || r.Checked.IsZero() || r.Checked.After(w.newestSince) || !r.Knows() || w.Host.Version != "" || w.newest == "" {
+		return false
+	}
+	return !sameVersion(r.Target, w.newest) && !sameVersion(r.Version, w.newest)
 }
 
 // isUnoffered reports whether an outdated host is not known to offer the version.

@@ -139,6 +139,68 @@ func TestRevision(t *testing.T) {
 	}
 }
 
+func TestLatest(t *testing.T) {
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	if version, _ := newestRelease(nil); version != "" {
+		t.Errorf("of none it is %s", version)
+	}
+	known := map[string]time.Time{"1.2.0": now.Add(-time.Hour), "1.0.0": now, "1.1.0": now, "0.9.0": now.Add(-time.Minute)}
+	if version, since := newestRelease(wanted{Releases: known}.world(now).Releases); version != "1.1.0" || !since.Equal(now) {
+		t.Errorf("it is %s since %s", version, since)
+	}
+}
+
+func TestOvertaken(t *testing.T) {
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	at := func(r Report, checked time.Time) Report {
+		r.Checked = checked
+		return r
+	}
+	busy := at(found("1.0.0", ""), now.Add(-time.Minute))
+	busy.State = "busy"
+	nameless, something := at(found("", ""), now), at(found("1.0.0", ""), now)
+	something.Update = v1alpha1.HostUpdateTrue
+	for _, tc := range []struct {
+		name   string
+		pinned string
+		host   Report
+		want   bool
+	}{
+		{"nothing to offer", "", at(found("1.0.0", ""), now.Add(-time.Minute)), true},
+		{"no one knows when it looked", "", found("1.0.0", ""), false},
+		{"it looked in the same second", "", at(found("1.0.0", ""), now), true},
+		{"it has looked since", "", at(found("1.0.0", ""), now.Add(time.Second)), false},
+		{"it offers another", "", at(found("1.0.0", "1.0.5"), now), true},
+		{"it offers that one", "", at(found("1.0.0", "1.1.0"), now), false},
+		{"it runs that one", "", at(found("1.1.0", ""), now), false},
+		{"it runs a newer one", "", at(found("1.2.0", ""), now), true},
+		{"it is looking", "", busy, false},
+		{"no one says what it runs", "", nameless, false},
+		{"it offers something", "", something, false},
+		{"pinned", "1.0.0", at(found("1.0.0", ""), now), false},
+	} {
+		w := wanted{Version: tc.pinned}.world(now)
+		w.newest, w.newestSince = "1.1.0", now
+		if got := w.isOvertaken(&tc.host); got != tc.want {
+			t.Errorf("%s: %t", tc.name, got)
+		}
+		if w.newest = ""; w.isOvertaken(&tc.host) {
+			t.Errorf("%s, by none", tc.name)
+		}
+	}
+}
+
+// It is asked about each host in each look: of one that runs or offers that version no version is read.
+func TestOvertakenIsCheap(t *testing.T) {
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	w := World{newest: "1.1.0", newestSince: now}
+	for name, r := range map[string]Report{"outdated": found("1.0.0", "1.1.0"), "updated": found("1.1.0", ""), "on its way back": found("1.1.0", "1.0.0")} {
+		if n := testing.AllocsPerRun(100, func() { w.isOvertaken(&r) }); n > 0 {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+}
+
 func TestUnoffered(t *testing.T) {
 	for _, tc := range []struct {
 		name, runs, revision string

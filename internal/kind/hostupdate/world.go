@@ -46,6 +46,9 @@ type World struct {
 	Releases   []v1alpha1.HostRelease
 	Versions   []v1alpha1.HostVersion
 	Unlabelled []string
+	// newest is the release that was discovered last, at newestSince.
+	newest      string
+	newestSince time.Time
 	// healthy is the fleet with one more budget: spec.health.
 	healthy rollout.Fleet
 }
