@@ -260,3 +260,58 @@ func TestAnswersAgain(t *testing.T) {
 		}
 	}
 }
+
+// What goes last waits until the others have said whether they are to go, and for a minute at most.
+func TestAwaitsAnswers(t *testing.T) {
+	const offering, asked, failed, again = "stabilize,stabilize,ready true", "stabilize,unknown,unknown unknown", "stabilize,stabilize,error unknown", "stabilize,stabilize,ready false"
+	for _, tc := range []struct {
+		name         string
+		own, ordered bool
+		// said is by whom: the first is the operator's own node, if there is one.
+		said []string
+		// since is for how long the release is known.
+		since time.Duration
+		want  []v1alpha1.Reason
+		wake  time.Duration
+	}{
+		{"all have answered", true, true, []string{offering, offering}, 0, []v1alpha1.Reason{"", ""}, 0},
+		{"another has not", true, false, []string{offering, asked}, 0, []v1alpha1.Reason{v1alpha1.ReasonHostSilent, v1alpha1.ReasonHostSilent}, time.Minute},
+		{"another has not for a while", true, false, []string{offering, asked}, 50 * time.Second, []v1alpha1.Reason{v1alpha1.ReasonHostSilent, v1alpha1.ReasonHostSilent}, 10 * time.Second},
+		{"another does not answer at all", true, false, []string{offering, asked}, time.Minute, []v1alpha1.Reason{"", v1alpha1.ReasonHostSilent}, 0},
+		{"another could not say", true, false, []string{offering, failed}, 0, []v1alpha1.Reason{"", v1alpha1.ReasonHostError}, 0},
+		{"only that of the operator has not", true, false, []string{asked, offering}, 0, []v1alpha1.Reason{v1alpha1.ReasonHostSilent, ""}, 0},
+		{"another is asked again that does not run the newest", true, false, []string{offering, again}, 0, []v1alpha1.Reason{v1alpha1.ReasonHostSilent, ""}, time.Minute},
+		{"and is not special", false, false, []string{offering, again}, 0, []v1alpha1.Reason{"", ""}, 0},
+		{"no one is special", false, false, []string{offering, asked}, 0, []v1alpha1.Reason{"", v1alpha1.ReasonHostSilent}, 0},
+		{"there is an order", false, true, []string{offering, asked, offering}, 0, []v1alpha1.Reason{v1alpha1.ReasonHostSilent, v1alpha1.ReasonHostSilent, v1alpha1.ReasonHostSilent}, time.Minute},
+	} {
+		w := newWorld(t, newRollout(func(r *v1alpha1.NodeRollout) {
+			r.Status.Releases = []v1alpha1.HostRelease{{Version: "1.1.0", Since: ago(tc.since)}}
+			if tc.ordered {
+				r.Spec.Strategy = &v1alpha1.Strategy{Order: []v1alpha1.Order{{By: v1alpha1.OrderZone}}}
+			}
+		}))
+		if tc.own {
+			w.OwnNode = "n0"
+		}
+		var nodes []*corev1.Node
+		for i, said := range tc.said {
+			n := old(said, func(n *corev1.Node) { n.Name, n.UID = fmt.Sprintf("n%d", i), types.UID(fmt.Sprintf("uid-%d", i)) })
+			if said == again {
+				delete(n.Annotations, v1alpha1.AnnotationHostTarget)
+				checked(-time.Hour)(n)
+			}
+			nodes = append(nodes, n)
+		}
+		var got []v1alpha1.Reason
+		var wake time.Duration
+		for _, one := range sees(w, nodes...) {
+			if got = append(got, one.Unit.Reason); !one.Wake.IsZero() {
+				wake = one.Wake.Sub(now)
+			}
+		}
+		if diff := cmp.Diff(tc.want, got); diff != "" || wake != tc.wake {
+			t.Errorf("%s: wakes after %s, want %s (-want +got):\n%s", tc.name, wake, tc.wake, diff)
+		}
+	}
+}

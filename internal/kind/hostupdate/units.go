@@ -4,6 +4,7 @@ package hostupdate
 
 import (
 	"cmp"
+	"fmt"
 	"iter"
 	"slices"
 	"strings"
@@ -64,7 +65,44 @@ func (w *World) Units(nodes []*corev1.Node) []*Unit {
 	for _, t := range all {
 		w.judge(t)
 	}
+	w.awaitAnswers(all)
 	return all
+}
+
+// answerTime is how long awaitAnswers waits for agents that have not answered, after a release is discovered.
+const answerTime = time.Minute
+
+// awaitAnswers delays units, because hosts whose agents have not answered may have to go first. It delays the operator's own node, and all
+// units if the strategy gives an order.
+func (w *World) awaitAnswers(all []*Unit) {
+	end := w.Rollout.CreationTimestamp.Time
+	if w.newestSince.After(end) {
+		end = w.newestSince
+	}
+	if end = end.Add(answerTime); !w.Ready || !w.Now.Before(end) {
+		return
+	}
+	first := slices.IndexFunc(all, (*Unit).awaitsAnswer)
+	if first < 0 {
+		return
+	}
+	silent := all[first].Node.Name
+	s := w.Rollout.Spec.Strategy
+	ordered := s != nil && len(s.Order) > 0
+	for _, t := range all {
+		if t.Claim == nil && t.Unit.State == v1alpha1.UnitOutdated && t.Unit.Reason == "" && (ordered || t.Node.Name == w.OwnNode) {
+			t.Unit.Reason = v1alpha1.ReasonHostSilent
+			t.Unit.Message = fmt.Sprintf("others may come first, such as %s, whose agent has not said yet whether there is an update; they are waited for until %s",
+				silent, end.UTC().Format(time.RFC3339))
+			t.WakeAt(end)
+		}
+	}
+}
+
+// awaitsAnswer reports whether it is still unknown if the host has an update, so that it may have to go first.
+func (t *Unit) awaitsAnswer() bool {
+	return t.Counted && !t.Unit.OptedOut && t.Unit.Unoffered &&
+		(t.Step == StepAsk || t.Unit.Reason == v1alpha1.ReasonHostSilent || t.Unit.State == v1alpha1.UnitUpdated && !t.Report.Knows())
 }
 
 // survey sets releases, versions and revision from all hosts together.
