@@ -10,8 +10,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/api"
@@ -50,13 +48,10 @@ func (b bounded) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// pendingAndFiring returns the pending and firing alerts. It queries the series ALERTS, which every compatible store has. If the
-// server has no queries, it reads the list of alerts.
+// pendingAndFiring returns the pending and firing alerts. It queries the series ALERTS, which every compatible store has.
 func pendingAndFiring(ctx context.Context, server promv1.API) ([]alert, error) {
 	value, warnings, _, err := server.Query(ctx, "ALERTS", time.Time{})
 	switch {
-	case isNotFound(err):
-		return listed(ctx, server)
 	case err != nil:
 		return nil, cause(err)
 	case len(warnings) > 0:
@@ -73,29 +68,6 @@ func pendingAndFiring(ctx context.Context, server promv1.API) ([]alert, error) {
 		}
 	}
 	return all, nil
-}
-
-func listed(ctx context.Context, server promv1.API) ([]alert, error) {
-	result, err := server.Alerts(ctx)
-	if err != nil {
-		return nil, cause(err)
-	}
-	if result.Alerts == nil {
-		return nil, errors.New("the answer has no list of alerts")
-	}
-	var all []alert
-	for _, a := range result.Alerts {
-		if a.State != promv1.AlertStateInactive {
-			all = append(all, alert{string(a.Labels[model.AlertNameLabel]), a.State == promv1.AlertStateFiring})
-		}
-	}
-	return all, nil
-}
-
-// isNotFound reports whether the server does not have the endpoint.
-func isNotFound(err error) bool {
-	e, ok := errors.AsType[*promv1.Error](err)
-	return ok && e.Type == promv1.ErrClient && strings.HasSuffix(e.Msg, strconv.Itoa(http.StatusNotFound))
 }
 
 // cause returns why a request failed, without parts that differ each time, such as the local port.
