@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"go.uber.org/zap/zapcore"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
 	"moult.dev/moult/api/v1alpha1"
@@ -68,11 +67,7 @@ func (s *settings) host(protocol v1alpha1.HostProtocol, value string) (host.Host
 }
 
 func (s *settings) run(cmd *cobra.Command) (err error) {
-	level := zapcore.InfoLevel
-	if s.verbose {
-		level = zapcore.DebugLevel
-	}
-	s.agent.Log = zap.New(zap.Level(level), zap.WriteTo(cmd.ErrOrStderr()))
+	s.agent.Log = zap.New(zap.WriteTo(cmd.ErrOrStderr()))
 	s.agent.Host = s.host
 	if s.agent.Config, err = s.restConfig(); err != nil {
 		return err

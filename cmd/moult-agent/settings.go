@@ -25,7 +25,6 @@ type settings struct {
 	// sentinel has the root and the boot id of the other hosts, too.
 	sentinel     host.SentinelOptions
 	kubeconfig   string
-	verbose      bool
 	probeAddress string
 	socket       string
 	rebootMethod string
@@ -89,7 +88,6 @@ func (s *settings) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&s.kubeconfig, "kubeconfig", "", "file that says how the API server is reached (default: as a Pod, by its service account)")
 	flags.StringVar((*string)(&s.agent.ReadAsNode), "read-as-node", string(agent.ReadAsNodeAuto),
 		"read the Node as the node itself, which sees no other: auto (where Kubernetes can, 1.36 and newer), always or never")
-	flags.BoolVar(&s.verbose, "debug", false, "log more")
 	flags.DurationVar(&s.agent.CheckInterval, "check-interval", agent.DefaultCheckInterval,
 		"time between two checks for updates, and up to a fifth of it more at random")
 	flags.DurationVar(&s.agent.RebootGrace, "reboot-grace", agent.DefaultRebootGrace, "how long the host may fail to report its version after a boot")
@@ -106,9 +104,10 @@ func (s *settings) bind(flags *pflag.FlagSet) {
 		"signal to process 1 of the host that reboots it, such as "+defaultSignal+", in place of the command")
 	flags.StringVar(&s.rebootMethod, "reboot-method", "", "command or signal (default: signal if there is one, else command)")
 	flags.BoolVar(&s.controller, "controller", false, "")
-	flags.Bool("agent", false, "")
-	flags.Bool("skip-mitigation", false, "") // Dogswatch's. There is nothing to skip.
-	for _, name := range []string{"agent", "controller", "skip-mitigation"} {
+	for _, name := range []string{"agent", "debug", "skip-mitigation"} {
+		flags.Bool(name, false, "") // They have no effect here.
+	}
+	for _, name := range []string{"agent", "controller", "debug", "skip-mitigation"} {
 		_ = flags.MarkHidden(name)
 	}
 	flags.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
