@@ -37,19 +37,6 @@ func (c *clouds) bind(v *variables) {
 	add(v, &c.gcpEndpoint, "gcp-endpoint", "", "GCP_COMPUTE_ENDPOINT", "URL of Compute Engine, in place of Google's own; http on this machine only")
 }
 
-// check refuses endpoints to which credentials must not be sent.
-func (c *clouds) check() (problems []error) {
-	for _, of := range []struct{ flag, value string }{{"azure-endpoint", c.azureEndpoint}, {"gcp-endpoint", c.gcpEndpoint}} {
-		if of.value == "" {
-			continue
-		}
-		if _, err := cloud.Endpoint(of.value); err != nil {
-			problems = append(problems, fmt.Errorf("reading --%s, %w", of.flag, err))
-		}
-	}
-	return problems
-}
-
 // of returns the cloud of a provider. After an error the next call tries again.
 func (c *clouds) of(ctx context.Context, p *v1alpha1.CloudProvider) (cloud.Cloud, error) {
 	key, err := json.Marshal(p)

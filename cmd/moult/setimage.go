@@ -23,7 +23,7 @@ func newSetImageCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	c.bind(v)
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		ignored, err := v.load(os.LookupEnv)
-		return errors.Join(append(append(ignored, err), c.check()...)...)
+		return errors.Join(append(ignored, err)...)
 	}
 	return cmd
 }

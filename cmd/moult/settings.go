@@ -146,12 +146,11 @@ func (s *settings) bind(flags *pflag.FlagSet) *variables {
 }
 
 // complete checks settings against each other, and derives others.
-func (s *settings) complete(v *variables) []error {
+func (s *settings) complete(v *variables) (problems []error) {
 	s.NodeName = s.nodeName
 	s.debug = s.debug || s.logLevel == "debug"
 	s.daemons.NodeName = s.affinitySupport != "1"
 	s.daemons.Namespaces = strings.FieldsFunc(s.watchNamespace, func(r rune) bool { return r == ',' || r == ' ' })
-	problems := s.clouds.check()
 	if v.flags.Changed(flagAgent) {
 		problems = append(problems, errors.New("the agent is a program of its own: moult-agent -agent -nodeName NODE, or moult-agent run --node-name NODE"))
 	}
