@@ -160,7 +160,7 @@ func (s *settings) manager(ctx context.Context, cfg *rest.Config, clientset kube
 	}
 	cached := map[client.Object]cache.ByObject{}
 	for _, some := range []map[client.Object]cache.ByObject{
-		plan.CacheOptions(s.Options), fleet.CacheOptions(), daemonset.CacheOptions(s.daemons), podtemplate.CacheOptions(s.daemons.NamespaceCaches()), turn.CacheOptions(),
+		plan.CacheOptions(s.Options), fleet.CacheOptions(), daemonset.CacheOptions(s.daemons), podtemplate.CacheOptions(s.daemons.Namespaces), turn.CacheOptions(),
 	} {
 		maps.Copy(cached, some)
 	}

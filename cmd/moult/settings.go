@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/api/v1alpha1"
@@ -150,7 +151,12 @@ func (s *settings) complete(v *variables) (problems []error) {
 	s.NodeName = s.nodeName
 	s.debug = s.debug || s.logLevel == "debug"
 	s.daemons.NodeName = s.affinitySupport != "1"
-	s.daemons.Namespaces = strings.FieldsFunc(s.watchNamespace, func(r rune) bool { return r == ',' || r == ' ' })
+	if namespaces := strings.FieldsFunc(s.watchNamespace, func(r rune) bool { return r == ',' || r == ' ' }); len(namespaces) > 0 {
+		s.daemons.Namespaces = map[string]cache.Config{}
+		for _, name := range namespaces {
+			s.daemons.Namespaces[name] = cache.Config{}
+		}
+	}
 	if v.flags.Changed(flagAgent) {
 		problems = append(problems, errors.New("the agent is a program of its own: moult-agent -agent -nodeName NODE, or moult-agent run --node-name NODE"))
 	}

@@ -4,7 +4,9 @@ package main
 
 import (
 	"bytes"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -67,7 +69,7 @@ func allVariables(t *testing.T) []variable {
 		{"SYSTEM_UPGRADE_PLAN_ALLOW_DOWNGRADE", "plan-allow-downgrade", func(s *settings) any { return s.AllowDowngrade }, false, "true", true, "maybe"},
 		{"MOULT_IMAGE", "image", func(s *settings) any { return s.Job.Image }, "", "moult:v1", "moult:v1", ""},
 		{"MOULT_CONTROLLERS", "controllers", func(s *settings) any { return s.controllers }, "plan,extendeddaemonset,hostupdate,replacement", "plan", "plan", "pods"},
-		{"WATCH_NAMESPACE", "watch-namespace", func(s *settings) any { return strings.Join(s.daemons.Namespaces, ",") }, "", "a, b", "a,b", ""},
+		{"WATCH_NAMESPACE", "watch-namespace", func(s *settings) any { return strings.Join(slices.Sorted(maps.Keys(s.daemons.Namespaces)), ",") }, "", "a, b", "a,b", ""},
 		{"EDS_NODEAFFINITYMATCH_SUPPORT", "eds-node-affinity-match-support", func(s *settings) any { return s.affinitySupport }, "1", "0", "0", ""},
 		{"EDS_VALIDATION_MODE", "eds-validation-mode", func(s *settings) any { return string(s.daemons.ValidationMode) }, "auto", "manual", "manual", ""},
 		{"EDS_THREADS", "eds-threads", func(s *settings) any { return s.daemons.Threads }, 4, "8", 8, "0"},

@@ -132,7 +132,7 @@ func runController(t *testing.T, cfg *rest.Config, scheme *runtime.Scheme, names
 		t.Fatal(err)
 	}
 	recorder := events.NewRecorder(t.Context(), clock.RealClock{}, clientset.CoreV1().Events(""), scheme, "moult", "n1")
-	options := Options{Namespaces: []string{namespace}, ValidationMode: edsv1.ValidationModeAuto}
+	options := Options{Namespaces: map[string]cache.Config{namespace: {}}, ValidationMode: edsv1.ValidationModeAuto}
 	byObject := fleet.CacheOptions()
 	maps.Copy(byObject, CacheOptions(options))
 	m, err := ctrl.NewManager(cfg, ctrl.Options{

@@ -26,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
@@ -49,8 +50,8 @@ import (
 
 // Options of the controller.
 type Options struct {
-	// Namespaces that are watched. Empty means all.
-	Namespaces []string
+	// Namespaces that are watched. Nil means all.
+	Namespaces map[string]cache.Config
 	// ValidationMode is the default for canaries.
 	ValidationMode edsv1.ValidationMode
 	// NodeName binds pods by spec.nodeName in place of a node affinity.

@@ -34,24 +34,12 @@ func indexedByName(o client.Object) []string { return []string{o.GetLabels()[eds
 
 // CacheOptions limits the client's cache to the watched namespaces.
 func CacheOptions(o Options) map[client.Object]cache.ByObject {
-	by := cache.ByObject{Namespaces: o.NamespaceCaches(), Transform: cache.TransformStripManagedFields()}
+	by := cache.ByObject{Namespaces: o.Namespaces, Transform: cache.TransformStripManagedFields()}
 	resynced := by
 	resynced.SyncPeriod = ptr.To(turn.Resync)
 	return map[client.Object]cache.ByObject{
 		&edsv1.ExtendedDaemonSet{}: resynced, &edsv1.ExtendedDaemonSetReplicaSet{}: by, &edsv1.ExtendedDaemonsetSetting{}: by,
 	}
-}
-
-// NamespaceCaches returns the watched namespaces as a cache wants them. Nil means all.
-func (o Options) NamespaceCaches() map[string]cache.Config {
-	if len(o.Namespaces) == 0 {
-		return nil
-	}
-	all := map[string]cache.Config{}
-	for _, name := range o.Namespaces {
-		all[name] = cache.Config{}
-	}
-	return all
 }
 
 // Caches are the controller's caches besides the client's. Pods has the pods with the label of an ExtendedDaemonSet. Legacy has all pods and
@@ -71,8 +59,8 @@ func NewCaches(cfg *rest.Config, o Options, with cache.Options) (c Caches, err e
 	with.DefaultTransform = cache.TransformStripManagedFields()
 	of := func(selector labels.Selector) (cache.Cache, client.Client, error) {
 		with.ByObject = map[client.Object]cache.ByObject{
-			&corev1.Pod{}:       {Label: selector, Namespaces: o.NamespaceCaches(), Transform: daemonset.TrimPod},
-			&appsv1.DaemonSet{}: {Namespaces: o.NamespaceCaches()},
+			&corev1.Pod{}:       {Label: selector, Namespaces: o.Namespaces, Transform: daemonset.TrimPod},
+			&appsv1.DaemonSet{}: {Namespaces: o.Namespaces},
 		}
 		pods, err := cache.New(cfg, with)
 		if err != nil {
