@@ -46,7 +46,6 @@ import (
 	"moult.dev/moult/internal/controller/daemonsetsetting"
 	"moult.dev/moult/internal/controller/hostupdate"
 	"moult.dev/moult/internal/controller/plan"
-	"moult.dev/moult/internal/controller/podtemplate"
 	"moult.dev/moult/internal/controller/replacement"
 	"moult.dev/moult/internal/controlplane"
 	"moult.dev/moult/internal/drain"
@@ -160,7 +159,7 @@ func (s *settings) manager(ctx context.Context, cfg *rest.Config, clientset kube
 	}
 	cached := map[client.Object]cache.ByObject{}
 	for _, some := range []map[client.Object]cache.ByObject{
-		plan.CacheOptions(s.Options), fleet.CacheOptions(), daemonset.CacheOptions(s.daemons), podtemplate.CacheOptions(s.daemons.Namespaces), turn.CacheOptions(),
+		plan.CacheOptions(s.Options), fleet.CacheOptions(), daemonset.CacheOptions(s.daemons), turn.CacheOptions(),
 	} {
 		maps.Copy(cached, some)
 	}
@@ -264,7 +263,7 @@ func (s *settings) setUp(ctx context.Context, m ctrl.Manager, recorder *events.R
 	return nil
 }
 
-// setUpDaemonSets sets up the controllers of ExtendedDaemonSets, their settings and their PodTemplates.
+// setUpDaemonSets sets up the controllers of ExtendedDaemonSets and their settings.
 func (s *settings) setUpDaemonSets(ctx context.Context, m ctrl.Manager, c clock.Clock, f *fleet.Fleet, recorder *events.Recorder) error {
 	caches, err := daemonset.NewCaches(m.GetConfig(), s.daemons, cacheOptions(m))
 	if err != nil {
@@ -282,7 +281,6 @@ func (s *settings) setUpDaemonSets(ctx context.Context, m ctrl.Manager, c clock.
 		m.Add(caches.Pods), m.Add(caches.Legacy), m.AddMetricsServerExtraHandler("/ksmetrics", ksmetrics.New(m.GetClient(), leads)),
 		daemonset.NewController(c, m.GetClient(), m.GetAPIReader(), caches, f, recorder, s.daemons).SetupWithManager(ctx, m),
 		daemonsetsetting.NewController(m.GetClient(), recorder).SetupWithManager(ctx, m),
-		podtemplate.NewController(m.GetClient(), recorder).SetupWithManager(ctx, m),
 		m.Add(manager.RunnableFunc(func(context.Context) error { metrics.SetLeader(true); return nil })),
 	)
 }

@@ -105,7 +105,6 @@ var layers = []layer{
 	{path: "internal/controller/daemonsetsetting", own: acting},
 	{path: "internal/controller/hostupdate", own: acting},
 	{path: "internal/controller/plan", own: acting},
-	{path: "internal/controller/podtemplate", own: acting},
 	{path: "internal/controller/replacement", own: acting},
 
 	// The node's half, and the two faces that people see.

@@ -11,6 +11,8 @@
 //	apply      create and delete pods                                        apply.go
 //	report     the status of the revisions and of the ExtendedDaemonSet      report.go
 //
+// Apart from the passes, podtemplate.go keeps a PodTemplate for the cluster autoscaler.
+//
 // The nodes of a canary, its failure and its promotion are written before the controller acts on them: each write ends a pass. Reads wait
 // until the caches show this process's own writes, so no more pods are replaced at once than allowed.
 package daemonset
@@ -48,6 +50,8 @@ import (
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
 // +kubebuilder:rbac:groups=apps,resources=daemonsets,verbs=get;list;watch
 
+const edsKind = "ExtendedDaemonSet"
+
 // Options of the controller.
 type Options struct {
 	// Namespaces that are watched. Nil means all.
@@ -81,7 +85,7 @@ type Controller struct {
 func NewController(clk clock.PassiveClock, c client.Client, live client.Reader, caches Caches, f *fleet.Fleet, recorder *events.Recorder, o Options) *Controller {
 	return &Controller{
 		Caches: caches, clock: clk, client: c, live: live, legacy: &legacy{cache: caches.Legacy}, fleet: f, events: recorder, options: o,
-		reports: fleet.NewReports(), queued: fleet.NewWaiters(), retries: turn.NewRetries(clk, "ExtendedDaemonSet"),
+		reports: fleet.NewReports(), queued: fleet.NewWaiters(), retries: turn.NewRetries(clk, edsKind),
 	}
 }
 

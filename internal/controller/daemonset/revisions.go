@@ -48,7 +48,7 @@ func (p *pass) adopt(ctx context.Context) error {
 	}
 	for _, rs := range orphans {
 		changed := rs.DeepCopy()
-		changed.OwnerReferences = append(changed.OwnerReferences, *metav1.NewControllerRef(p.EDS, edsv1.GroupVersion.WithKind("ExtendedDaemonSet")))
+		changed.OwnerReferences = append(changed.OwnerReferences, *metav1.NewControllerRef(p.EDS, edsv1.GroupVersion.WithKind(edsKind)))
 		if err := p.client.Patch(ctx, changed, client.MergeFromWithOptions(rs, client.MergeFromWithOptimisticLock{})); err != nil {
 			return fmt.Errorf("adopting revision %s, %w", rs.Name, err)
 		}

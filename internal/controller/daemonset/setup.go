@@ -32,13 +32,15 @@ const indexName = "extendeddaemonset"
 
 func indexedByName(o client.Object) []string { return []string{o.GetLabels()[edsv1.LabelName]} }
 
-// CacheOptions limits the client's cache to the watched namespaces.
+// CacheOptions limits the client's cache to the watched namespaces, and to PodTemplates for the cluster autoscaler.
 func CacheOptions(o Options) map[client.Object]cache.ByObject {
 	by := cache.ByObject{Namespaces: o.Namespaces, Transform: cache.TransformStripManagedFields()}
-	resynced := by
+	resynced, forAutoscaler := by, by
 	resynced.SyncPeriod = ptr.To(turn.Resync)
+	forAutoscaler.Label = labels.SelectorFromSet(labels.Set{edsv1.AnnotationDaemonsetPod: edsv1.True})
 	return map[client.Object]cache.ByObject{
 		&edsv1.ExtendedDaemonSet{}: resynced, &edsv1.ExtendedDaemonSetReplicaSet{}: by, &edsv1.ExtendedDaemonsetSetting{}: by,
+		&corev1.PodTemplate{}: forAutoscaler,
 	}
 }
 
@@ -98,7 +100,7 @@ func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error
 		return err
 	}
 	c.legacy.watch = running.Watch
-	return nil
+	return c.watchPodTemplates(m)
 }
 
 // ofLabel returns the ExtendedDaemonSets that the labels of pods and revisions name.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package podtemplate
+package daemonset
 
 import (
 	"context"
@@ -40,8 +40,8 @@ type bench struct {
 	*testing.T
 }
 
-// TestAPI follows ExtendedDaemonSets with PodTemplates. TestBuild, TestIsCurrent and TestOwnerOf prove what is in them and whose they are.
-func TestAPI(t *testing.T) {
+// TestAPIPodTemplates follows ExtendedDaemonSets with PodTemplates.
+func TestAPIPodTemplates(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(corev1.AddToScheme(scheme), edsv1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
@@ -57,7 +57,7 @@ func TestAPI(t *testing.T) {
 	}
 	b := &bench{c, t}
 	b.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
-	run(t, cfg, scheme)
+	runPodTemplates(t, cfg, scheme)
 	for name, test := range map[string]func(*bench){
 		"follows": followsDaemonSet, "repairs": repairs, "foreign": leavesForeignAlone, "unlabelled": leavesUnlabelledAlone, "invalid": saysWhatIsInvalid,
 	} {
@@ -68,8 +68,8 @@ func TestAPI(t *testing.T) {
 	}
 }
 
-// run runs the controller until the test ends.
-func run(t *testing.T, cfg *rest.Config, scheme *runtime.Scheme) {
+// runPodTemplates runs the controller until the test ends.
+func runPodTemplates(t *testing.T, cfg *rest.Config, scheme *runtime.Scheme) {
 	t.Helper()
 	clientset, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
@@ -77,14 +77,14 @@ func run(t *testing.T, cfg *rest.Config, scheme *runtime.Scheme) {
 	}
 	recorder := events.NewRecorder(t.Context(), clock.RealClock{}, clientset.CoreV1().Events(""), scheme, "moult", "n1")
 	m, err := ctrl.NewManager(cfg, ctrl.Options{
-		Scheme: scheme, Cache: cache.Options{ByObject: CacheOptions(nil)}, Metrics: metricsserver.Options{BindAddress: "0"},
+		Scheme: scheme, Cache: cache.Options{ByObject: CacheOptions(Options{})}, Metrics: metricsserver.Options{BindAddress: "0"},
 		Client:     client.Options{Cache: &client.CacheOptions{EnableReadYourWritesConsistency: ptr.To(true)}},
 		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := NewController(m.GetClient(), recorder).SetupWithManager(t.Context(), m); err != nil {
+	if err := (&Controller{client: m.GetClient(), events: recorder}).watchPodTemplates(m); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
@@ -188,14 +188,14 @@ func (b *bench) podtemplate(name string) (*corev1.PodTemplate, error) {
 func (b *bench) shows(d *edsv1.ExtendedDaemonSet) (p *corev1.PodTemplate) {
 	b.Helper()
 	b.eventually("the PodTemplate is that of "+d.Name, func() string {
-		want, err := build(d)
+		want, err := newPodTemplate(d)
 		if err == nil {
 			p, err = b.podtemplate(d.Name)
 		}
 		if err != nil {
 			return err.Error()
 		}
-		if !isCurrent(p, want) {
+		if !isCurrentPodTemplate(p, want) {
 			return cmp.Diff(want, p)
 		}
 		return ""
@@ -328,7 +328,7 @@ func leavesUnlabelledAlone(b *bench) {
 	b.event(d, "PodTemplateForeign", 1)
 	b.untouched(theirs)
 	b.delete(theirs)
-	left, err := build(d)
+	left, err := newPodTemplate(d)
 	if err != nil {
 		b.Fatal(err)
 	}

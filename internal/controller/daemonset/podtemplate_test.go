@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package podtemplate
+package daemonset
 
 import (
 	"testing"
@@ -36,11 +36,11 @@ func newDaemonSet() *edsv1.ExtendedDaemonSet {
 	return d
 }
 
-func TestBuild(t *testing.T) {
+func TestNewPodTemplate(t *testing.T) {
 	d := newDaemonSet()
 	d.Labels[labelPod] = "false"
 	before := d.DeepCopy()
-	got, err := build(d)
+	got, err := newPodTemplate(d)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,12 +69,12 @@ func TestBuild(t *testing.T) {
 
 	// A daemon set may have neither labels nor annotations.
 	d.Labels, d.Annotations = nil, nil
-	if got, err := build(d); err != nil || len(got.Labels) != 1 || len(got.Annotations) != 1 {
+	if got, err := newPodTemplate(d); err != nil || len(got.Labels) != 1 || len(got.Annotations) != 1 {
 		t.Errorf("got %v, %v", got, err)
 	}
 }
 
-func TestIsCurrent(t *testing.T) {
+func TestIsCurrentPodTemplate(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(have *corev1.PodTemplate)
 		want   bool
@@ -87,19 +87,19 @@ func TestIsCurrent(t *testing.T) {
 		"the hash":       {func(have *corev1.PodTemplate) { have.Annotations[annotationsHash] = "other" }, false},
 		"no owner":       {func(have *corev1.PodTemplate) { have.OwnerReferences = nil }, false},
 	} {
-		want, err := build(newDaemonSet())
+		want, err := newPodTemplate(newDaemonSet())
 		if err != nil {
 			t.Fatal(err)
 		}
 		have := want.DeepCopy()
 		tc.change(have)
-		if got := isCurrent(have, want); got != tc.want {
+		if got := isCurrentPodTemplate(have, want); got != tc.want {
 			t.Errorf("%s: got %t", name, got)
 		}
 	}
 }
 
-func TestOwner(t *testing.T) {
+func TestOwnerOfPodTemplate(t *testing.T) {
 	by := func(kind, name string, uid types.UID) func(*corev1.PodTemplate) {
 		return func(have *corev1.PodTemplate) {
 			have.OwnerReferences = []metav1.OwnerReference{{Kind: kind, Name: name, UID: uid, Controller: ptr.To(true)}}
@@ -117,7 +117,7 @@ func TestOwner(t *testing.T) {
 		"another owner's":         {func(have *corev1.PodTemplate) { have.ObjectMeta = metav1.ObjectMeta{Name: "d"} }, "foreign"},
 		"only the label is right": {func(have *corev1.PodTemplate) { have.OwnerReferences, have.Annotations = nil, nil }, "foreign"},
 	} {
-		have, err := build(newDaemonSet())
+		have, err := newPodTemplate(newDaemonSet())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -126,7 +126,7 @@ func TestOwner(t *testing.T) {
 		switch {
 		case isPredecessors(metav1.GetControllerOf(have), d):
 			got = "predecessor's"
-		case isForeign(have, d):
+		case isForeignPodTemplate(have, d):
 			got = "foreign"
 		}
 		if got != tc.want {
