@@ -98,7 +98,8 @@ func New(f Facts, now time.Time) (*Judge, error) {
 	j := &Judge{Facts: f, Now: now, Spec: Defaulted(&f.EDS.Spec, f.ValidationMode)}
 	j.Strategy = &j.Spec.Strategy
 	j.key = types.NamespacedName{Namespace: f.EDS.Namespace, Name: f.EDS.Name}
-	j.settings = validSettings(f.Settings, j.key, f.Nodes)
+	// The verdicts in the status of Settings are written later. An old one would make pods be replaced twice.
+	j.settings = JudgeSettings(f.Settings, j.key, f.Nodes)
 	for i := range f.ReplicaSets {
 		rs := &f.ReplicaSets[i]
 		owner := metav1.GetControllerOfNoCopy(rs)

@@ -88,9 +88,3 @@ func JudgeSettings(settings []edsv1.ExtendedDaemonsetSetting, eds types.Namespac
 	}
 	return all
 }
-
-// validSettings returns the Settings that apply to an ExtendedDaemonSet. It judges them itself: their status is written later, and an old
-// status would make pods be replaced twice.
-func validSettings(all []edsv1.ExtendedDaemonsetSetting, eds types.NamespacedName, nodes []*corev1.Node) []SettingVerdict {
-	return slices.DeleteFunc(JudgeSettings(all, eds, nodes), func(v SettingVerdict) bool { return v.Problem != "" })
-}
