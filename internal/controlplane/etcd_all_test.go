@@ -39,7 +39,7 @@ func TestAPIEtcdOfOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.pods(t, "cp-1", "cp-2")
-	both := Options{Etcd: true, Replacement: "cp-2"}
+	both := Options{Replacement: "cp-2"}
 	eventually(t, "cp-2 is a learner", func(ctx context.Context) (string, bool) {
 		why, err := w.Joined(ctx, "cp-2")
 		return why, err == nil && why == "etcd member cp-2 is a learner, and does not vote yet"
@@ -63,7 +63,7 @@ func TestAPIEtcdIsSick(t *testing.T) {
 	w := newWorld(t, nodes, "cp-4")
 	w.join(t, "cp-4", "cp-3")
 	w.pods(t, append(nodes, "cp-4")...)
-	surge := Options{Etcd: true, Replacement: "cp-4"}
+	surge := Options{Replacement: "cp-4"}
 	w.says(t, "cp-1", surge, "")
 
 	w.Stop("cp-2")

@@ -250,7 +250,7 @@ func TestAPIEtcdIsReplaced(t *testing.T) {
 			"the leader of etcd was moved from member " + goes + " to " + comes,
 			"etcd member " + goes + " was removed",
 		}
-		if diff := cmp.Diff(want, w.leaves(t, goes, Options{Etcd: true, Replacement: comes})); diff != "" {
+		if diff := cmp.Diff(want, w.leaves(t, goes, Options{Replacement: comes})); diff != "" {
 			t.Error(diff)
 		}
 		w.Stop(goes)

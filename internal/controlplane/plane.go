@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Plane is a control plane. It is safe for concurrent use. Its methods say why something can't be done now, or return "".
+// Plane is a control plane whose nodes run members of etcd. It is safe for concurrent use. Its methods say why something can't be done now, or return "".
 type Plane struct {
 	client  client.Client
 	connect Connector
@@ -25,8 +25,6 @@ func New(c client.Client, connect Connector) *Plane { return &Plane{client: c, c
 
 // Options say how a node leaves.
 type Options struct {
-	// Etcd is true where a member of etcd runs on each node.
-	Etcd bool
 	// Replacement is the node that takes over, if it is known. When a replacement itself is removed, it is the old node, which stays. Without it no node can
 	// leave a control plane of one or two.
 	Replacement string
@@ -47,9 +45,6 @@ func (p *Plane) Leavable(ctx context.Context) (why string, err error) {
 
 // MayLeave says why the node can't leave now. It is called before the node is disrupted; Leave checks the same again.
 func (p *Plane) MayLeave(ctx context.Context, node string, o Options) (why string, err error) {
-	if !o.Etcd {
-		return "", nil
-	}
 	_, _, why, err = p.removalOf(ctx, node, o)
 	return why, err
 }
@@ -58,9 +53,6 @@ func (p *Plane) MayLeave(ctx context.Context, node string, o Options) (why strin
 // why it has done nothing. It can be called again at any time. With an empty name (the name of the node is not known) it does nothing. It is then done once
 // every member of etcd has a node.
 func (p *Plane) Leave(ctx context.Context, node string, o Options) (done bool, message string, err error) {
-	if !o.Etcd {
-		return true, "", nil
-	}
 	if node == "" {
 		message, err = p.unowned(ctx)
 		return message == "" && err == nil, message, err

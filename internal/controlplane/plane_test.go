@@ -227,7 +227,7 @@ func config(t *testing.T, c client.Client) map[string]string {
 	return cm.Data
 }
 
-var whole = Options{Etcd: true}
+var whole = Options{}
 
 // steps calls Leave until it is done, and returns what it said.
 func steps(t *testing.T, p *Plane, node string, o Options) []string {
@@ -255,11 +255,10 @@ func TestLeave(t *testing.T) {
 		want   []string
 	}{
 		{
-			name: "the leader", leader: 1, o: Options{Etcd: true, Replacement: "cp-4"},
+			name: "the leader", leader: 1, o: Options{Replacement: "cp-4"},
 			want: []string{"the leader of etcd was moved from member cp-1 to cp-4", "etcd member cp-1 was removed"},
 		},
 		{name: "a follower", leader: 2, o: whole, want: []string{"etcd member cp-1 was removed"}},
-		{name: "etcd is elsewhere", leader: 1, o: Options{}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			nodes := []string{"cp-1", "cp-2", "cp-3", "cp-4"}
@@ -269,7 +268,7 @@ func TestLeave(t *testing.T) {
 			if diff := cmp.Diff(test.want, steps(t, p, "cp-1", test.o)); diff != "" {
 				t.Error(diff)
 			}
-			if in := e.name(1) == "cp-1"; in == test.o.Etcd {
+			if e.name(1) == "cp-1" {
 				t.Errorf("members are %v", e.members)
 			}
 			if slices.Contains(e.listed, at("cp-1")) {
@@ -336,7 +335,7 @@ func TestLeaveIsRefused(t *testing.T) {
 	}{
 		{name: "too few", nodes: three, o: whole, why: "the voters of etcd would go down to 2, which does not tolerate the failure of one: another must join first"},
 		{
-			name: "the replacement has not joined", nodes: four, o: Options{Etcd: true, Replacement: "cp-5"},
+			name: "the replacement has not joined", nodes: four, o: Options{Replacement: "cp-5"},
 			why: "etcd has no member on the replacement cp-5 yet",
 		},
 		{
@@ -471,7 +470,7 @@ func TestLeaveOfAMachineThatIsGone(t *testing.T) {
 	if why, err := p.Leavable(t.Context()); !strings.HasPrefix(why, "etcd member cp-3 does not answer") || err != nil {
 		t.Errorf("got %q, %v", why, err)
 	}
-	steps(t, p, "cp-3", Options{Etcd: true, Gone: true})
+	steps(t, p, "cp-3", Options{Gone: true})
 	if diff := cmp.Diff([]string{"remove cp-3"}, e.changes); diff != "" {
 		t.Error(diff)
 	}
@@ -505,7 +504,6 @@ func TestLeaveWithoutName(t *testing.T) {
 			name: "not started", o: whole, why: "etcd member 9 at https://10.0.0.9:2380 " + is,
 			spoil: func(e *table) { e.members = append(e.members, Member{ID: 9, Peers: []string{"https://10.0.0.9:2380"}}) },
 		},
-		{name: "etcd is elsewhere", o: Options{}, spoil: func(e *table) { e.members = append(e.members, Member{ID: 9, Name: "cp-9"}) }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			nodes := []string{"cp-1", "cp-2", "cp-3"}

@@ -14,9 +14,9 @@ import (
 	machine "moult.dev/moult/internal/kind/replacement"
 )
 
-// askPlane asks the control plane, if the rollout is for its nodes: are replacements members, and may old nodes leave?
+// askPlane asks the control plane, if the rollout is for its nodes and etcd runs on them: are replacements members, and may old nodes leave?
 func (p *pass) askPlane(ctx context.Context) {
-	if !p.rules.ControlPlane {
+	if !p.rules.ControlPlane || !p.etcd() {
 		return
 	}
 	var leaving []string
@@ -32,7 +32,7 @@ func (p *pass) askPlane(ctx context.Context) {
 		default:
 		}
 	}
-	if len(p.turns) > 0 || !p.etcd() {
+	if len(p.turns) > 0 {
 		return // With turns, each is checked before its claim.
 	}
 	p.view.Closed = p.answer(p.options.Plane.Leavable(ctx))
@@ -51,13 +51,13 @@ func (p *pass) answer(why string, err error) string {
 
 // askOf asks about one turn. The turn may pass several phases before the next question.
 func (p *pass) askOf(ctx context.Context, t *machine.Turn, leaving []string) {
-	o := controlplane.Options{Etcd: p.etcd(), Leaving: leaving}
-	if p.etcd() && t.Failed != nil && t.Phase == v1alpha1.MachineJoining && p.view.Bound(t) {
+	o := controlplane.Options{Leaving: leaving}
+	if t.Failed != nil && t.Phase == v1alpha1.MachineJoining && p.view.Bound(t) {
 		if name, _ := p.view.Remains(t); name != "" {
 			t.Stays = p.answer(p.options.Plane.MayLeave(ctx, name, o))
 		}
 	}
-	if p.etcd() && (!t.DeletesFirst || t.Phase != v1alpha1.MachineClaiming) {
+	if !t.DeletesFirst || t.Phase != v1alpha1.MachineClaiming {
 		m := p.view.SetOf(t).Machine(t.Replacement)
 		if m == nil || p.view.NodeOf(m) == nil {
 			t.Unjoined = p.answer("its replacement has not joined the control plane yet", nil)
@@ -91,7 +91,7 @@ func (p *pass) leaveOptions(t *machine.Turn, ofReplacement bool) controlplane.Op
 	}
 	m := p.view.SetOf(t).Machine(t.Machine)
 	gone := m == nil || m.State == cloud.Deleting
-	o := controlplane.Options{Etcd: p.etcd(), Leaving: others, Gone: gone || ofReplacement}
+	o := controlplane.Options{Leaving: others, Gone: gone || ofReplacement}
 	switch {
 	case ofReplacement && !gone && !p.view.Bound(t):
 		o.Replacement = t.Node // The old node stays, and the replacement leaves in any state.
@@ -111,10 +111,10 @@ func (p *pass) leavePlane(ctx context.Context, t *machine.Turn) {
 	o := p.leaveOptions(t, t.OnReplacement)
 	done, message := true, ""
 	var err error
-	if name != "" {
+	if name != "" && p.etcd() {
 		done, message, err = p.options.Plane.Leave(ctx, name, o)
 	}
-	if done && err == nil && !seen && p.view.SetOf(t).Machine(t.Replacement) != nil {
+	if done && err == nil && !seen && p.etcd() && p.view.SetOf(t).Machine(t.Replacement) != nil {
 		done, message, err = p.options.Plane.Leave(ctx, "", o)
 	}
 	switch {

@@ -253,17 +253,22 @@ func TestLeavesUnseen(t *testing.T) {
 		machines []cloud.Machine
 		seen     string
 		unowned  string
+		external bool
 		want     []string
 	}{
-		"known by its node":    {[]cloud.Machine{{ID: "m-new"}}, "new", "", []string{"new"}},
-		"known by the cloud":   {[]cloud.Machine{{ID: "m-new", NodeName: "new"}}, "", "", []string{"new", ""}},
-		"not known":            {[]cloud.Machine{{ID: "m-new"}}, "", "", []string{""}},
-		"not known, a unowned": {[]cloud.Machine{{ID: "m-new"}}, "", "a member is of no node", []string{""}},
-		"gone":                 {nil, "new", "", []string{"new"}},
+		"known by its node":    {[]cloud.Machine{{ID: "m-new"}}, "new", "", false, []string{"new"}},
+		"known by the cloud":   {[]cloud.Machine{{ID: "m-new", NodeName: "new"}}, "", "", false, []string{"new", ""}},
+		"not known":            {[]cloud.Machine{{ID: "m-new"}}, "", "", false, []string{""}},
+		"not known, a unowned": {[]cloud.Machine{{ID: "m-new"}}, "", "a member is of no node", false, []string{""}},
+		"gone":                 {nil, "new", "", false, []string{"new"}},
+		"etcd is elsewhere":    {[]cloud.Machine{{ID: "m-new", NodeName: "new"}}, "", "", true, nil},
 	} {
 		p := passOf(t, v1alpha1.NodeRolloutStatus{})
 		of := &plane{staying: map[string]string{"": tc.unowned}}
 		p.options.Plane = of
+		if tc.external {
+			p.replacement.ControlPlane = &v1alpha1.ControlPlane{Etcd: v1alpha1.EtcdExternal}
+		}
 		p.view.Sets["set"] = &machine.Set{Set: cloud.Set{Name: "set"}, Known: true, Machines: tc.machines}
 		turn := &machine.Turn{MachineTurn: turnIn(v1alpha1.MachineDiscarding), Step: machine.StepLeave, OnReplacement: true}
 		turn.ReplacementNode = tc.seen
@@ -294,7 +299,7 @@ func TestAsk(t *testing.T) {
 		"has not come":              {phase: v1alpha1.MachineJoining, missing: true, notYet: "its replacement has not joined the control plane yet"},
 		"is to come afterwards":     {phase: v1alpha1.MachineClaiming, deletesFirst: true, missing: true, waiting: "another is sick"},
 		"is drained, and not asked": {phase: v1alpha1.MachineDraining},
-		"etcd is elsewhere":         {phase: v1alpha1.MachineClaiming, external: true, unjoined: map[string]string{"new": "a learner"}, waiting: "another is sick"},
+		"etcd is elsewhere":         {phase: v1alpha1.MachineClaiming, external: true, unjoined: map[string]string{"new": "a learner"}},
 	} {
 		p := passOf(t, v1alpha1.NodeRolloutStatus{}, nodeNamed("old"), nodeNamed("new"))
 		p.options.Plane, p.rules.ControlPlane = &plane{unjoined: tc.unjoined, staying: sick}, true
