@@ -29,40 +29,31 @@ func DaemonSet(key types.NamespacedName) Rollout {
 	return Rollout{Kind: "ExtendedDaemonSet", NamespacedName: key}
 }
 
-// stuckOf holds the replica sets of each ExtendedDaemonSet, because their series do not name it.
-var stuckOf = struct {
-	mu    sync.Mutex
-	names map[types.NamespacedName]map[string]bool
-}{names: map[types.NamespacedName]map[string]bool{}}
+// stuckOf holds what SetStuck set for each ExtendedDaemonSet, because the series do not name it.
+var stuckOf sync.Map
 
 // SetStuck sets for each replica set of an ExtendedDaemonSet, by name, whether its rolling update is stuck. It removes all
 // other replica sets of it.
 func SetStuck(daemonset types.NamespacedName, replicasets map[string]bool) {
-	stuckOf.mu.Lock()
-	defer stuckOf.mu.Unlock()
-	for name := range stuckOf.names[daemonset] {
+	last, _ := stuckOf.Swap(daemonset, replicasets)
+	before, _ := last.(map[string]bool)
+	for name := range before {
 		if _, still := replicasets[name]; !still {
 			rollingUpdateStuck.DeleteLabelValues(name, daemonset.Namespace)
 		}
 	}
-	if len(replicasets) == 0 {
-		delete(stuckOf.names, daemonset)
-		return
-	}
-	names := make(map[string]bool, len(replicasets))
 	for name, stuck := range replicasets {
-		names[name] = true
 		value := 0.0
 		if stuck {
 			value = 1
 		}
 		rollingUpdateStuck.WithLabelValues(name, daemonset.Namespace).Set(value)
 	}
-	stuckOf.names[daemonset] = names
 }
 
 // ForgetDaemonSet removes a deleted ExtendedDaemonSet and its replica sets.
 func ForgetDaemonSet(daemonset types.NamespacedName) {
 	SetStuck(daemonset, nil)
+	stuckOf.Delete(daemonset)
 	Forget(DaemonSet(daemonset))
 }

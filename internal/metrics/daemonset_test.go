@@ -56,9 +56,10 @@ func TestStuck(t *testing.T) {
 			t.Errorf("step %d: got %q, want %q", i, got, step.want)
 		}
 	}
-	if len(stuckOf.names) > 0 {
-		t.Errorf("it remembers %v", stuckOf.names)
-	}
+	stuckOf.Range(func(key, _ any) bool {
+		t.Errorf("it remembers %v", key)
+		return true
+	})
 }
 
 func TestForgetDaemonSet(t *testing.T) {
