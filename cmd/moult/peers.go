@@ -29,10 +29,7 @@ const (
 // ofPeers translates command lines of the programs that Moult replaces to arguments of this program. It recognises them by the program's
 // name, called[0], and by their flags. Other arguments are returned unchanged.
 func ofPeers(called []string) []string {
-	name, args := "", []string(nil)
-	if len(called) > 0 {
-		name, args = strings.TrimSuffix(filepath.Base(called[0]), ".exe"), called[1:]
-	}
+	name, args := strings.TrimSuffix(filepath.Base(called[0]), ".exe"), called[1:]
 	isOperators := func(arg string) bool { return isFlag(arg, ducklettFlags) || isFlag(arg, brupopFlags) }
 	switch {
 	case name == setimage.Alias:
