@@ -51,7 +51,7 @@ func (c *command) fail(ctx context.Context, src *source.Source, name string) err
 	if eds.Status.ActiveReplicaSet == revision {
 		return fmt.Errorf("canary replicaset '%s' has just become active; cannot fail it: see kubectl eds rollback", revision)
 	}
-	c.sayOfRevision(src, name, "canary deployment set to failed") // ExtendedDaemonSet's plugin also prints this name.
+	c.say("ExtendedDaemonSetReplicaSet", src, name, "canary deployment set to failed") // ExtendedDaemonSet's plugin also prints this name.
 	return nil
 }
 
@@ -71,7 +71,7 @@ func (c *command) reset(ctx context.Context, src *source.Source, name string) er
 	if err := c.setFailed(ctx, src, revision, metav1.ConditionFalse, edsv1.ReasonReset, "canary deployment already reset"); err != nil {
 		return err
 	}
-	c.sayOfRevision(src, revision, "canary deployment reset")
+	c.say("ExtendedDaemonSetReplicaSet", src, revision, "canary deployment reset")
 	return nil
 }
 
@@ -102,9 +102,4 @@ func (c *command) setFailed(ctx context.Context, src *source.Source, revision st
 		// The whole status is written: the API server refuses one without its required fields.
 		return &source.Change{Merge: map[string]any{"status": status}, Subresource: "status"}, nil
 	})
-}
-
-// sayOfRevision prints what was done to the ExtendedDaemonSetReplicaSet.
-func (c *command) sayOfRevision(src *source.Source, name, done string) {
-	fmt.Fprintf(c.Out, "ExtendedDaemonSetReplicaSet '%s/%s' %s\n", src.Namespace, name, done)
 }

@@ -86,14 +86,21 @@ func (c *command) showDiff(ctx context.Context, active, canary side) error {
 			return fmt.Errorf("making files to compare, %w", err)
 		}
 	}
-	out, differ, err := []byte(nil), false, error(nil)
-	if words := strings.Fields(os.Getenv(external)); len(words) > 0 {
-		if out, differ, err = compare(ctx, append(words, files[:]...)); !differ {
-			return fmt.Errorf("running $%s %q, %w: %s", external, words, err, out)
+	program := strings.Fields(os.Getenv(external))
+	own := len(program) == 0
+	if own {
+		program = []string{"diff", "-y", "--color=never"}
+		if text.TerminalOf(c.Out).Colour {
+			program[2] = "--color=always"
 		}
-	} else if out, differ, _ = compare(ctx, append(sideBySide(text.TerminalOf(c.Out)), files[:]...)); !differ {
-		// That diff is missing, or does not know these flags.
-		if out, err = unified(active, canary); err != nil {
+	}
+	out, err := exec.CommandContext(ctx, program[0], append(program[1:], files[:]...)...).CombinedOutput()
+	exit, ended := errors.AsType[*exec.ExitError](err)
+	if differ := ended && exit.ExitCode() == 1; !differ {
+		if !own {
+			return fmt.Errorf("running $%s %q, %w: %s", external, program, err, out)
+		}
+		if out, err = unified(active, canary); err != nil { // That diff is missing, or does not know these flags.
 			return err
 		}
 	}
@@ -108,19 +115,4 @@ func unified(active, canary side) ([]byte, error) {
 		A: lines(active.text), B: lines(canary.text), FromFile: active.name + " (active)", ToFile: canary.name + " (canary)", Context: 3,
 	})
 	return []byte(out), err
-}
-
-// sideBySide returns the command line of GNU's diff.
-func sideBySide(terminal text.Terminal) []string {
-	if terminal.Colour {
-		return []string{"diff", "-y", "--color=always"}
-	}
-	return []string{"diff", "-y", "--color=never"}
-}
-
-// compare runs a program that compares files. It exits with 1 if they differ.
-func compare(ctx context.Context, call []string) (out []byte, differ bool, err error) {
-	out, err = exec.CommandContext(ctx, call[0], call[1:]...).CombinedOutput()
-	exit, ended := errors.AsType[*exec.ExitError](err)
-	return out, ended && exit.ExitCode() == 1, err
 }

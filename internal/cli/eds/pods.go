@@ -86,11 +86,9 @@ func (s *listing) pods(ctx context.Context, src *source.Source, eds *edsv1.Exten
 
 // podRows returns the rows of pods. nodes may be nil.
 func podRows(pods []corev1.Pod, nodes []corev1.Node, which string) []row {
-	ready := map[string]bool{}
+	ready := map[string]string{}
 	for i := range nodes {
-		ready[nodes[i].Name] = slices.ContainsFunc(nodes[i].Status.Conditions, func(c corev1.NodeCondition) bool {
-			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-		})
+		ready[nodes[i].Name] = strconv.FormatBool(view.IsNodeReady(&nodes[i]))
 	}
 	rows := make([]row, len(pods))
 	for i := range pods {
@@ -98,16 +96,12 @@ func podRows(pods []corev1.Pod, nodes []corev1.Node, which string) []row {
 		notReady, reason := podNotReady(p)
 		total, waiting, restarts := containerCounts(p)
 		node := view.NodeOf(p)
-		nodeReady := "Unknown"
-		if is, known := ready[node]; known {
-			nodeReady = strconv.FormatBool(is)
-		}
 		p.APIVersion, p.Kind = corev1.SchemeGroupVersion.String(), source.Pod.Name
 		rows[i] = row{
 			object: p,
 			cells: []string{
 				p.Name, fmt.Sprintf("%d/%d", total-len(waiting), total), string(p.Status.Phase), reason, strings.Join(waiting, ", "),
-				count(restarts), node, nodeReady,
+				count(restarts), node, cmp.Or(ready[node], "Unknown"),
 			},
 			wide:     []string{p.Status.PodIP, p.Labels[edsv1.LabelReplicaSetName], waitReasons(p)},
 			unlisted: which == selectNotReady && !notReady,

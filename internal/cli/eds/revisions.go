@@ -20,7 +20,7 @@ import (
 // to it by its label.
 func readRevisions(ctx context.Context, src *source.Source, eds *edsv1.ExtendedDaemonSet) ([]edsv1.ExtendedDaemonSetReplicaSet, error) {
 	o := metav1.ListOptions{LabelSelector: labels.Set{edsv1.LabelName: eds.Name}.String()}
-	all, err := source.List[edsv1.ExtendedDaemonSetReplicaSet](ctx, src.Of(source.ReplicaSet), o)
+	all, err := source.Read[edsv1.ExtendedDaemonSetReplicaSet](ctx, src, source.ReplicaSet, o)
 	if err != nil {
 		return nil, source.Explain(source.ReplicaSet, err)
 	}

@@ -60,7 +60,7 @@ func (c *command) rollback(ctx context.Context, src *source.Source, name, to str
 		return &source.Change{JSON: []map[string]any{{"op": "replace", "path": "/spec/template", "value": template}}}, nil
 	})
 	if err == nil {
-		c.say(src, name, fmt.Sprintf("rolled back to the template of ExtendedDaemonSetReplicaSet '%s/%s'", chosen.Namespace, chosen.Name))
+		c.say("ExtendedDaemonset", src, name, fmt.Sprintf("rolled back to the template of ExtendedDaemonSetReplicaSet '%s/%s'", chosen.Namespace, chosen.Name))
 	}
 	return err
 }

@@ -130,7 +130,7 @@ func (c *command) annotate(ctx context.Context, src *source.Source, name string,
 		return values, nil
 	})
 	if err == nil {
-		c.say(src, name, v.done)
+		c.say("ExtendedDaemonset", src, name, v.done)
 	}
 	return err
 }
@@ -164,7 +164,7 @@ func writeAnnotations(ctx context.Context, src *source.Source, name string, chan
 	})
 }
 
-// say prints what was done to the ExtendedDaemonSet.
-func (c *command) say(src *source.Source, name, done string) {
-	fmt.Fprintf(c.Out, "ExtendedDaemonset '%s/%s' %s\n", src.Namespace, name, done)
+// say prints what was done to an object.
+func (c *command) say(kind string, src *source.Source, name, done string) {
+	fmt.Fprintf(c.Out, "%s '%s/%s' %s\n", kind, src.Namespace, name, done)
 }

@@ -22,11 +22,6 @@ type Choice struct {
 func (c *Choice) Add(cmd *cobra.Command, name, short, usage string, values ...string) {
 	c.values = values
 	cmd.Flags().VarP(c, name, short, usage)
-	Complete(cmd, name, values)
-}
-
-// Complete makes the shell offer these values of a flag.
-func Complete(cmd *cobra.Command, name string, values []string) {
 	if err := cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic(err) // The flag does not exist.
 	}
