@@ -36,8 +36,6 @@ const (
 type Budget struct {
 	Name  string      `json:"name"`
 	State BudgetState `json:"state"`
-	// Message is a note, such as: the operator has not looked at the budget.
-	Message string `json:"message,omitempty"`
 	// Matched is how many nodes the budget selects. Unavailable is how many of them are unavailable.
 	Matched     int `json:"matched"`
 	Unavailable int `json:"unavailable"`
@@ -63,7 +61,7 @@ var operatorGates = []v1alpha1.Reason{
 // engineBudget is the budget for the engine. Gates that only the operator sees are closed if the status says so.
 func engineBudget(from *v1alpha1.NodeDisruptionBudget) rollout.Budget {
 	b := rollout.NewBudget(from)
-	if !hasCurrentStatus(from) {
+	if from.Status.ObservedGeneration != from.Generation { // The operator has not observed the latest change.
 		return b
 	}
 	for _, block := range from.Status.BlockedBy {
@@ -75,11 +73,6 @@ func engineBudget(from *v1alpha1.NodeDisruptionBudget) rollout.Budget {
 		}
 	}
 	return b
-}
-
-// hasCurrentStatus reports whether the operator has observed the budget's latest change.
-func hasCurrentStatus(b *v1alpha1.NodeDisruptionBudget) bool {
-	return b.Status.ObservedGeneration == b.Generation
 }
 
 // Budgets returns all budgets, sorted by name.
@@ -98,7 +91,7 @@ func (c *Cluster) budgetsNamed(names []string) []Budget {
 
 // budget is the state of a budget, as the engine sees it. If Nodes may not be read, it is the budget's status.
 func (c *Cluster) budget(from *v1alpha1.NodeDisruptionBudget) Budget {
-	b := Budget{Name: from.Name, Message: c.unobservedNote(from)}
+	b := Budget{Name: from.Name}
 	engine, status := engineBudget(from), from.Status
 	if c.nodes != nil {
 		account := engine.Examine(c.fleet.Nodes, c.now)
@@ -125,18 +118,6 @@ func (c *Cluster) budget(from *v1alpha1.NodeDisruptionBudget) Budget {
 		b.State = BudgetOpen
 	}
 	return b
-}
-
-// unobservedNote says that the operator has not seen the latest change of a budget with gates that only the operator sees.
-func (c *Cluster) unobservedNote(from *v1alpha1.NodeDisruptionBudget) string {
-	g := from.Spec.Gates
-	switch {
-	case hasCurrentStatus(from) || c.now.Sub(from.CreationTimestamp.Time) < unnoticed:
-		return ""
-	case g != nil && (g.Workloads != nil || len(g.Pods) > 0 || g.Alerts != nil):
-		return "the operator has not looked at its latest change, so its gates are not known"
-	}
-	return ""
 }
 
 // Line summarizes the budget's numbers.

@@ -92,11 +92,12 @@ func (c *Cluster) claimOn(node string, uid types.UID) *v1alpha1.Claim {
 // addNodeState adds the Node's own state to its line.
 func (c *Cluster) addNodeState(line *Node) {
 	if n := c.node(line.Node); n != nil {
-		line.NotReady, line.Cordoned = !isNodeReady(n), n.Spec.Unschedulable
+		line.NotReady, line.Cordoned = !IsNodeReady(n), n.Spec.Unschedulable
 	}
 }
 
-func isNodeReady(n *corev1.Node) bool {
+// IsNodeReady reports whether the Node's condition Ready is True.
+func IsNodeReady(n *corev1.Node) bool {
 	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	})

@@ -25,14 +25,8 @@ type Daemons struct {
 	Revisions []edsv1.ExtendedDaemonSetReplicaSet
 	Settings  []edsv1.ExtendedDaemonsetSetting
 	// Pods has an entry for each ExtendedDaemonSet whose pods were read. For others the view has only the status.
-	Pods map[types.NamespacedName]DaemonPods
-}
-
-// DaemonPods are the pods of one ExtendedDaemonSet, and of the DaemonSet that it replaces.
-type DaemonPods struct {
-	Items []corev1.Pod
-	// Partial is true when these are only the pods on one node.
-	Partial bool
+	// The pods are those of the ExtendedDaemonSet, and of the DaemonSet that it replaces.
+	Pods map[types.NamespacedName][]corev1.Pod
 }
 
 // Daemons adds ExtendedDaemonSets to the cluster.
@@ -87,7 +81,7 @@ func (d *daemonSet) rollout() Rollout {
 	c := d.conditions()
 	if h := d.Decision.Halted; h != nil {
 		r.Halted = h.Message
-	} else if c.stalled.Reason == string(v1alpha1.ReasonHalted) {
+	} else if c.stalled != nil && c.stalled.Reason == string(v1alpha1.ReasonHalted) {
 		r.Halted = c.stalled.Message
 	}
 	r.State, r.Message, r.Since = c.state(&r, d.cluster.now)
@@ -108,11 +102,12 @@ func (d *daemonSet) statusCounts(c v1alpha1.UnitCounts) v1alpha1.UnitCounts {
 // conditions returns the conditions that show the state of an ExtendedDaemonSet.
 func (d *daemonSet) conditions() rolloutConditions {
 	all := d.EDS.Status.Conditions
-	stalled := trueCondition(all, edsv1.ConditionStalled)
-	c := rolloutConditions{
-		object: d.EDS, observed: d.EDS.Status.ObservedGeneration, hint: "for namespace " + d.EDS.Namespace,
-		stalled: &metav1.Condition{Status: stalled.Status, Reason: stalled.Reason, Message: stalled.Message, LastTransitionTime: stalled.LastTransitionTime},
-		message: trueCondition(all, edsv1.ConditionReconcileError).Message,
+	c := rolloutConditions{object: d.EDS, observed: d.EDS.Status.ObservedGeneration}
+	if s := edsv1.TrueCondition(all, edsv1.ConditionStalled); s != nil {
+		c.stalled = &metav1.Condition{Status: s.Status, Reason: s.Reason, Message: s.Message, LastTransitionTime: s.LastTransitionTime}
+	}
+	if e := edsv1.TrueCondition(all, edsv1.ConditionReconcileError); e != nil {
+		c.message = e.Message
 	}
 	ready := edsv1.FindCondition(all, edsv1.ConditionReady)
 	if ready == nil && d.EDS.Status.ActiveReplicaSet == "" {
@@ -131,30 +126,27 @@ func (d *daemonSet) conditions() rolloutConditions {
 // canary is the state of the running or failed canary; nil if there is neither.
 func (d *daemonSet) canary() *Canary {
 	s := &d.EDS.Status
-	failed := trueCondition(s.Conditions, edsv1.ConditionCanaryFailed)
-	switch {
-	case s.Canary == nil && failed.Type != "":
-		of := trueCondition(d.Target.Status.Conditions, edsv1.ConditionCanaryFailed)
-		return &Canary{Revision: d.Target.Name, State: CanaryFailed, Reason: edsv1.StatusReason(of.Reason), Message: cmp.Or(of.Message, failed.Message)}
-	case s.Canary == nil:
-		return nil
+	if s.Canary == nil {
+		failed := edsv1.TrueCondition(s.Conditions, edsv1.ConditionCanaryFailed)
+		if failed == nil {
+			return nil
+		}
+		c := &Canary{Revision: d.Target.Name, State: CanaryFailed, Message: failed.Message}
+		if of := edsv1.TrueCondition(d.Target.Status.Conditions, edsv1.ConditionCanaryFailed); of != nil {
+			c.Reason, c.Message = edsv1.StatusReason(of.Reason), cmp.Or(of.Message, c.Message)
+		}
+		return c
 	}
 	c := &Canary{Revision: s.Canary.ReplicaSet, Nodes: s.Canary.Nodes, State: CanaryProgressing}
 	if d.Annotated(edsv1.AnnotationCanaryPaused) || s.State == edsv1.StateCanaryPaused {
 		c.State, c.Reason = CanaryPaused, s.Reason
 		if rs := d.Find(c.Revision); rs != nil {
-			c.Message = trueCondition(rs.Status.Conditions, edsv1.ConditionCanaryPaused).Message
+			if paused := edsv1.TrueCondition(rs.Status.Conditions, edsv1.ConditionCanaryPaused); paused != nil {
+				c.Message = paused.Message
+			}
 		}
 	}
 	return c
-}
-
-// trueCondition returns a condition if its status is True, else the zero Condition.
-func trueCondition(conditions []edsv1.Condition, kind string) edsv1.Condition {
-	if c := edsv1.FindCondition(conditions, kind); c != nil && c.Status == metav1.ConditionTrue {
-		return *c
-	}
-	return edsv1.Condition{}
 }
 
 // onCanary reports whether the status lists a node as a canary node.

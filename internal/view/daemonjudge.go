@@ -20,9 +20,9 @@ type daemonSet struct {
 	*daemonset.Judge
 	cluster *Cluster
 	problem string
-	// hasPods is true when pods were read. partial is true when only one node's pods were read.
-	hasPods, partial bool
-	// decided is true when all pods were read and the judge has decided.
+	// hasPods is true when the pods were read.
+	hasPods bool
+	// decided is true when the pods were read and the judge has decided.
 	decided bool
 	lines   []Node
 }
@@ -30,7 +30,7 @@ type daemonSet struct {
 // daemonSet judges an ExtendedDaemonSet by its pods, or else takes its status.
 func (c *Cluster) daemonSet(eds *edsv1.ExtendedDaemonSet) *daemonSet {
 	d := c.readDaemonSet(eds)
-	isAtRest, mayDecide := AtRest(eds), d.hasPods && !d.partial && d.Active != nil
+	isAtRest, mayDecide := AtRest(eds), d.hasPods && d.Active != nil
 	switch { // The revisions may not exist yet, or may not be readable.
 	case d.Active == nil && isAtRest:
 		if d.Active = d.Target; !d.TargetExists {
@@ -67,10 +67,10 @@ func (c *Cluster) readDaemonSet(eds *edsv1.ExtendedDaemonSet) *daemonSet {
 		EDS: eds.DeepCopy(), ValidationMode: modeOf(eds), ReplicaSets: c.daemons.Revisions, Settings: c.daemons.Settings, Nodes: c.nodes,
 		Kept: map[types.UID]bool{}, Fleet: c.fleet, Memory: daemonset.Memory{Refused: map[string]daemonset.Refusal{}},
 	}
-	of, ok := c.daemons.Pods[types.NamespacedName{Namespace: eds.Namespace, Name: eds.Name}]
-	d.hasPods, d.partial = ok, of.Partial
-	for i := range of.Items {
-		switch pod := &of.Items[i]; {
+	pods, hasPods := c.daemons.Pods[types.NamespacedName{Namespace: eds.Namespace, Name: eds.Name}]
+	d.hasPods = hasPods
+	for i := range pods {
+		switch pod := &pods[i]; {
 		case daemonset.TakesOver(eds, pod):
 			facts.Kept[pod.UID] = metav1.GetControllerOf(pod) != nil
 			facts.Pods = append(facts.Pods, pod)
@@ -181,17 +181,13 @@ func (d *daemonSet) listNodes() {
 	sortByStart(d.lines, waits)
 }
 
-// listAtRest adds lines for the nodes of a complete ExtendedDaemonSet whose pods were not all read.
+// listAtRest adds lines for the nodes of a complete ExtendedDaemonSet whose pods were not read.
 func (d *daemonSet) listAtRest() {
 	for _, s := range d.States {
-		if !s.Counts() && (!s.Placement.Keep || isNodeReady(s.Node)) {
+		if !s.Counts() && (!s.Placement.Keep || IsNodeReady(s.Node)) {
 			continue // The taint of a node that is not ready keeps away new pods only.
 		}
-		state := v1alpha1.UnitUpdated
-		if len(podsOf(s)) > 0 {
-			state = s.UnitState()
-		}
-		d.lines = append(d.lines, d.line(s, state))
+		d.lines = append(d.lines, d.line(s, v1alpha1.UnitUpdated))
 	}
 }
 

@@ -8,22 +8,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/kind/daemonset"
 	"moult.dev/moult/internal/rollout"
 )
-
-// SelectsNode reports whether a pod of an ExtendedDaemonSet belongs on a node or may be there, or the status names the node.
-// It checks the target template and, if known, the active revision.
-func (c *Cluster) SelectsNode(eds *edsv1.ExtendedDaemonSet, name string) bool {
-	n := c.node(name)
-	if n == nil {
-		return false
-	}
-	d := c.readDaemonSet(eds)
-	return d.mentions(name) || d.place(n, d.Target).Keep || d.Active != nil && d.place(n, d.Active).Keep
-}
 
 // mentions reports whether the status names a node.
 func (d *daemonSet) mentions(name string) bool {

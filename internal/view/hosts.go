@@ -3,7 +3,6 @@
 package view
 
 import (
-	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -123,15 +122,6 @@ func (u *hosts) unselected(n *corev1.Node) string {
 // preview says what the NodeRollout would do, and what is not known about that.
 func (u *hosts) preview(s Supposition) Preview {
 	var notes []string
-	silent := 0
-	for i := range u.engineUnits {
-		if r := u.engineUnits[i].Reason; r == v1alpha1.ReasonHostSilent || r == v1alpha1.ReasonHostError {
-			silent++
-		}
-	}
-	if silent > 0 {
-		notes = append(notes, fmt.Sprintf("Whether there is an update is not known of %s: what their hosts have to say may change this.", plural(silent)))
-	}
 	if age := u.world.Host.MinimumAge; age != nil && age.Duration > 0 && s.New {
 		notes = append(notes, "Releases are known from when the operator first sees them: before, spec.hostUpdate.minimumAge does not begin.")
 	}

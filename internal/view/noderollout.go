@@ -28,12 +28,9 @@ func (c *Cluster) describe(nr *v1alpha1.NodeRollout) units {
 		u.described.Counts = *s.Counts
 	}
 	u.conditions = rolloutConditions{
-		object: nr, observed: s.ObservedGeneration, hint: "with the controller hostupdate",
+		object: nr, observed: s.ObservedGeneration,
 		complete: meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReady),
 		stalled:  meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionStalled),
-	}
-	if nr.Spec.Replacement != nil {
-		u.conditions.hint = "with the controller replacement"
 	}
 	return u
 }

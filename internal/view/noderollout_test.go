@@ -305,7 +305,7 @@ func TestNodeRolloutStates(t *testing.T) {
 		"waits":       {aNodeRollout(), silent, Waiting, ""},
 		"stalled":     {aNodeRollout(stalled), silent, Stalled, "halted: it broke"},
 		"changed":     {aNodeRollout(func(nr *v1alpha1.NodeRollout) { nr.Generation++ }), silent, Pending, "the controller has not looked at its latest change yet"},
-		"nobody's":    {aNodeRollout(func(nr *v1alpha1.NodeRollout) { nr.Status = v1alpha1.NodeRolloutStatus{} }), silent, Pending, "no controller has looked at it: does one run, and with the controller hostupdate?"},
+		"nobody's":    {aNodeRollout(func(nr *v1alpha1.NodeRollout) { nr.Status = v1alpha1.NodeRolloutStatus{} }), silent, Pending, "no controller has looked at it: does one run, for its kind and namespace?"},
 		"just made": {aNodeRollout(func(nr *v1alpha1.NodeRollout) {
 			nr.Status, nr.CreationTimestamp = v1alpha1.NodeRolloutStatus{}, *at(now)
 		}), silent, Pending, ""},
@@ -458,7 +458,7 @@ func TestPreviewHosts(t *testing.T) {
 		},
 		"a host is silent": {
 			rollout: aNodeRollout(byName, five), nodes: append(old("a"), aHost("b", "", "", "", "")),
-			steps: []string{"a: 1.19.0 1.20.3 ", "b:   HostSilent"}, stuck: v1alpha1.ReasonHostSilent, notes: 1,
+			steps: []string{"a: 1.19.0 1.20.3 ", "b:   HostSilent"}, stuck: v1alpha1.ReasonHostSilent,
 		},
 		"under way": {
 			rollout: aNodeRollout(byName, five), nodes: append(old("a"), aHost("b", reboot, reboot, isBusy, "true", runs("1.19.0"), taken(rebootsSince(minute)))),

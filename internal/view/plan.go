@@ -114,7 +114,7 @@ func unmetRequirements(selector labels.Selector, n *corev1.Node) string {
 
 // planConditions returns the conditions that show the state of a Plan.
 func planConditions(p *upgradev1.Plan) rolloutConditions {
-	c := rolloutConditions{object: p, observed: p.Status.ObservedGeneration, hint: "for namespace " + p.Namespace}
+	c := rolloutConditions{object: p, observed: p.Status.ObservedGeneration}
 	c.complete, c.stalled = planCondition(p, upgradev1.ConditionComplete), planCondition(p, upgradev1.ConditionStalled)
 	if c.complete != nil {
 		c.message = c.complete.Message

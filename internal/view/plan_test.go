@@ -318,7 +318,7 @@ func TestState(t *testing.T) {
 		},
 		"no one looks": {
 			plan: aPlan(func(p *upgradev1.Plan) { p.Status = upgradev1.PlanStatus{} }),
-			want: Pending, message: "no controller has looked at it: does one run, and for namespace system-upgrade?",
+			want: Pending, message: "no controller has looked at it: does one run, for its kind and namespace?",
 		},
 		"changed": {
 			plan: aPlan(conditions(upgradev1.ReasonComplete, ""), func(p *upgradev1.Plan) { p.Generation++ }),

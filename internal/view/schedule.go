@@ -95,14 +95,12 @@ func (p *simulation) removeBlocks() {
 		for _, block := range b.Blocks {
 			p.without = append(p.without, fmt.Sprintf("the time until budget %s opens (%s)", b.Name, block.Gate))
 		}
-		blocked := 0
-		for name := range b.NodeBlocks {
-			if i, ok := p.index[name]; ok && p.units[i].State != v1alpha1.UnitUpdated && !p.units[i].Claimed {
-				blocked++
-			}
+		isBlocked := func(u rollout.Unit) bool {
+			_, blocked := b.NodeBlocks[u.Node]
+			return blocked && u.State != v1alpha1.UnitUpdated && !u.Claimed
 		}
-		if blocked > 0 {
-			p.without = append(p.without, fmt.Sprintf("the time until budget %s opens for %s (%s)", b.Name, plural(blocked), v1alpha1.ReasonPodsBlock))
+		if slices.ContainsFunc(p.units, isBlocked) {
+			p.without = append(p.without, fmt.Sprintf("the time until budget %s opens for some nodes (%s)", b.Name, v1alpha1.ReasonPodsBlock))
 		}
 		b.Blocks, b.NodeBlocks = nil, nil
 	}

@@ -29,15 +29,13 @@ const (
 	Complete State = "Complete"
 )
 
-// unnoticed is how old a rollout or budget may be without a status before a message says so.
+// unnoticed is how old a rollout may be without a status before a message says so.
 const unnoticed = 10 * time.Second
 
 // rolloutConditions are what decides the state of a rollout, of any kind.
 type rolloutConditions struct {
 	object   metav1.Object
 	observed int64 // generation; 0 if the controller does not write it
-	// hint ends the question whether a controller runs.
-	hint string
 	// complete says whether the rollout is complete; nil before a controller has looked at it. stalled may be nil too.
 	complete, stalled *metav1.Condition
 	// message is shown unless the rollout is pending or stalled.
@@ -54,7 +52,7 @@ func (c *rolloutConditions) state(r *Rollout, now time.Time) (State, string, *me
 	case c.complete == nil && now.Sub(c.object.GetCreationTimestamp().Time) < unnoticed:
 		return Pending, "", nil
 	case c.complete == nil:
-		return Pending, "no controller has looked at it: does one run, and " + c.hint + "?", nil
+		return Pending, "no controller has looked at it: does one run, for its kind and namespace?", nil
 	case c.observed != 0 && c.observed != c.object.GetGeneration():
 		return Pending, "the controller has not looked at its latest change yet", nil
 	case c.stalled != nil && c.stalled.Status == metav1.ConditionTrue:

@@ -41,9 +41,8 @@ type Facts struct {
 	// Claims on it, or why they can't be read.
 	Claims     []v1alpha1.Claim `json:"claims,omitempty"`
 	ClaimError string           `json:"claimError,omitempty"`
-	// Evicted are evicted workloads that are not known to be available again. EvictedError says why they can't be read.
-	Evicted      []string `json:"evicted,omitempty"`
-	EvictedError string   `json:"evictedError,omitempty"`
+	// Evicted are evicted workloads that are not known to be available again.
+	Evicted []string `json:"evicted,omitempty"`
 	// Conditions beside Ready that are not False.
 	Conditions []Condition `json:"conditions,omitempty"`
 	// Taints that keep pods away, without the cordon's taint.
@@ -178,7 +177,7 @@ func (p *Part) Waits() bool {
 func (c *Cluster) facts(n *corev1.Node) Facts {
 	known := c.fleet.Nodes[n.Name]
 	all := Facts{
-		Name: n.Name, Ready: isNodeReady(n), Unschedulable: n.Spec.Unschedulable, Claims: known.Claims, ClaimError: known.ClaimError,
+		Name: n.Name, Ready: IsNodeReady(n), Unschedulable: n.Spec.Unschedulable, Claims: known.Claims, ClaimError: known.ClaimError,
 		Host: hostOf(n), ProviderID: n.Spec.ProviderID, Machines: c.machinesOf(n.Name), Deleting: n.DeletionTimestamp,
 	}
 	if all.Unschedulable {
@@ -189,7 +188,7 @@ func (c *Cluster) facts(n *corev1.Node) Facts {
 	}
 	if value := n.Annotations[v1alpha1.AnnotationEvicted]; value != "" {
 		if err := json.Unmarshal([]byte(value), &all.Evicted); err != nil {
-			all.Evicted, all.EvictedError = nil, "reading annotation "+v1alpha1.AnnotationEvicted+", "+err.Error()
+			all.Evicted = []string{"unknown: reading annotation " + v1alpha1.AnnotationEvicted + ", " + err.Error()}
 		}
 	}
 	all.ReadyMessage = "its kubelet has never reported"

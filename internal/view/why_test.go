@@ -140,7 +140,7 @@ func TestWhyOfTheNodeItself(t *testing.T) {
 	}
 	n.Annotations[v1alpha1.AnnotationEvicted] = "?"
 	n.Annotations[v1alpha1.AnnotationClaims] = "?"
-	if w, _ := See(nil, []corev1.Node{n}, nil, now).Why("n"); w.Node.ClaimError == "" || w.Node.EvictedError == "" {
+	if w, _ := See(nil, []corev1.Node{n}, nil, now).Why("n"); w.Node.ClaimError == "" || len(w.Node.Evicted) != 1 {
 		t.Errorf("what can't be read is not told: %+v", w.Node)
 	}
 	if _, ok := See(nil, []corev1.Node{n}, nil, now).Why("m"); ok {

@@ -34,7 +34,6 @@ var waitHints = hints{
 	v1alpha1.ReasonClaimUnreadable:    "mend or remove the annotation " + v1alpha1.AnnotationClaims + " of the node",
 	v1alpha1.ReasonHostnameShared:     "give each node a label kubernetes.io/hostname of its own",
 	v1alpha1.ReasonMaxConcurrent:      "who has the slots: kubectl moult status {arg}",
-	v1alpha1.ReasonDetectOnly:         "without detectOnly in the spec its turn could begin",
 
 	v1alpha1.ReasonVersionNotOffered: "leave spec.hostUpdate.version out to take what hosts offer, " +
 		"or see which settings of the host keep it from offering that version",
@@ -45,16 +44,12 @@ var waitHints = hints{
 	v1alpha1.ReasonMachineUnknown: "is it in one of the scale sets of spec.replacement.scaleSets, in the account that the operator uses? " +
 		"kubectl get node {node} -o jsonpath='{.spec.providerID}'",
 	v1alpha1.ReasonMachineProtected: "remove the machine's protection in the cloud, or keep the rollout off its node: kubectl label node {node} {label}",
-	v1alpha1.ReasonSurgeExhausted:   "it waits for a machine that is being added or deleted; spec.replacement.surge says how many there may be at once",
 	v1alpha1.ReasonScaleSetFull:     "raise the scale set's maximum, or set spec.replacement.onFull to DeleteFirst",
-	v1alpha1.ReasonScaleSetBusy:     "it goes on when the cloud is done with the scale set; the cloud's activity log says who else changes it",
 	v1alpha1.ReasonScaleSetUnfit:    "change the scale set as the message says: docs/cloud-azure.md, docs/cloud-aws.md and docs/cloud-gcp.md",
 	v1alpha1.ReasonScaleSetNotFound: "does spec.replacement name the right scale sets, and the right subscription, region or project?",
 	v1alpha1.ReasonCloudQuota: "ask the cloud for more quota, " +
 		"or set spec.replacement.surge to 0: then a machine is deleted before the next is added",
-	v1alpha1.ReasonCloudThrottled:     "it goes on by itself; spec.replacement.checkPeriod says how often the cloud is asked while nothing is under way",
 	v1alpha1.ReasonCloudDenied:        "give the operator the rights in docs/cloud-azure.md, docs/cloud-aws.md or docs/cloud-gcp.md; its log has the cloud's answer",
-	v1alpha1.ReasonCloudError:         "it is tried again by itself; the operator's log has the cloud's answer",
 	v1alpha1.ReasonReplacementPending: "its replacement is not ready yet: kubectl moult status nr/{name}",
 	v1alpha1.ReasonEtcdUnhealthy:      "mend the member of etcd that the message names: until then no node leaves the control plane",
 }

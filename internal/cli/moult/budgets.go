@@ -3,6 +3,7 @@
 package moult
 
 import (
+	"cmp"
 	"time"
 
 	"moult.dev/moult/api/v1alpha1"
@@ -30,16 +31,13 @@ func drawBudgets(budgets []view.Budget, now time.Time, all bool) text.Lines {
 		for j := range b.BlockedBy {
 			l = append(l, text.Red.Of("; "+blockText(&b.BlockedBy[j], now)))
 		}
-		if b.Message != "" {
-			l = append(l, text.Dim.Of("; "+b.Message))
-		}
 		lines = append(lines, l)
 		if !all {
 			continue
 		}
 		for j := range b.Holders {
 			h := &b.Holders[j]
-			lines.Add(text.Plain.Of("    "+h.Node+"  "), text.Yellow.Of(string(h.Cause)), text.Dim.Of("  "+h.Message))
+			lines.Add(text.Plain.Of("    "+h.Node+"  "), text.Yellow.Of(string(h.Cause)), text.Dim.Of("  "+cmp.Or(h.Message, h.By)))
 		}
 	}
 	return lines

@@ -77,7 +77,9 @@ func (c *previewCommand) drains(ctx context.Context, s *subject, steps []view.St
 	}
 	var budgets []policyv1.PodDisruptionBudget
 	if len(steps) > 0 && !options.DisableEviction {
-		budgets, err = source.List[policyv1.PodDisruptionBudget](ctx, c.src.In("", source.PodBudget), metav1.ListOptions{})
+		err := source.Each(ctx, c.src.In("", source.PodBudget), metav1.ListOptions{}, func(b *policyv1.PodDisruptionBudget) {
+			budgets = append(budgets, *b)
+		})
 		if err != nil {
 			fmt.Fprintln(c.ErrOut, "PodDisruptionBudgets can't be listed: which of them would hold a drain is not known.")
 		}

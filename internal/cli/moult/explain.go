@@ -27,9 +27,9 @@ func explain(w *view.Why, now time.Time) text.Lines {
 		l.Add()
 		drawOthers(&l, w)
 	}
-	for i := range w.Budgets {
+	if len(w.Budgets) > 0 {
 		l.Add()
-		drawBudget(&l, &w.Budgets[i], now)
+		l = append(l, drawBudgets(w.Budgets, now, true)...)
 	}
 	return l
 }
@@ -173,28 +173,6 @@ func drawOthers(l *text.Lines, w *view.Why) {
 	}
 }
 
-// maxHolders bounds how many unavailable nodes of a budget are named.
-const maxHolders = 5
-
-func drawBudget(l *text.Lines, b *view.Budget, now time.Time) {
-	l.Add(text.Plain.Of("Budget "), text.Bold.Of(b.Name), budgetStyles[b.State].Of("  "+string(b.State)), text.Plain.Of("  "+b.Line()))
-	for i := range b.BlockedBy {
-		block := &b.BlockedBy[i]
-		l.Add(text.Red.Of("  "+string(block.Gate)), since(&block.Since, block.Message, now))
-	}
-	for i := range b.Holders {
-		h := &b.Holders[i]
-		if i == maxHolders {
-			l.Add(text.Dim.Format("  and %d more", len(b.Holders)-maxHolders))
-			break
-		}
-		l.Add(text.Plain.Of("  uses it up: "+h.Node+"  "), text.Yellow.Of(string(h.Cause)), text.Plain.Of("  "+cmp.Or(h.Message, h.By)))
-	}
-	if b.Message != "" {
-		l.Add(text.Dim.Of("  " + b.Message))
-	}
-}
-
 // since is " for 3m: message", without unknown parts.
 func since(t *metav1.Time, message string, now time.Time) text.Piece {
 	return text.Plain.Of(text.For(t, now) + colon(message))
@@ -238,9 +216,6 @@ func drawNode(l *text.Lines, n *view.Facts, now time.Time) {
 	}
 	if len(n.Evicted) > 0 {
 		l.Add(text.Yellow.Of("  evicted"), text.Plain.Of(" and not known to be available again: "+strings.Join(n.Evicted, ", ")))
-	}
-	if n.EvictedError != "" {
-		l.Add(text.Red.Of("  what was evicted is unreadable: " + n.EvictedError))
 	}
 	for i := range n.Conditions {
 		c := &n.Conditions[i]

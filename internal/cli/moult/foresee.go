@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"moult.dev/moult/internal/cli/text"
+	"moult.dev/moult/internal/drain"
 	"moult.dev/moult/internal/view"
 )
 
@@ -235,14 +236,10 @@ func (c *previewCommand) few(names []string) string {
 
 // drainEndText says what a drain does that can't go on.
 func drainEndText(s *subject) string {
-	timeout, onTimeout := "", ""
-	switch {
-	case s.plan != nil && s.plan.Spec.Drain.Timeout != nil:
-		timeout, onTimeout = s.plan.Spec.Drain.Timeout.String(), string(s.plan.Spec.Drain.OnTimeout)
-	case s.hosts != nil && s.hosts.Spec.Drain != nil && s.hosts.Spec.Drain.Timeout != nil:
-		timeout, onTimeout = duration.HumanDuration(s.hosts.Spec.Drain.Timeout.Duration), string(s.hosts.Spec.Drain.OnTimeout)
-	default:
+	options, _, err := s.drainOptions()
+	if err != nil || options.Timeout <= 0 {
 		return "is tried again and again (spec.drain.timeout is absent)"
 	}
-	return fmt.Sprintf("applies spec.drain.onTimeout (%s) after %s", cmp.Or(onTimeout, "default"), timeout)
+	onTimeout := cmp.Or(options.OnTimeout, drain.HaltOnTimeout)
+	return fmt.Sprintf("applies spec.drain.onTimeout (%s) after %s", onTimeout, duration.HumanDuration(options.Timeout))
 }

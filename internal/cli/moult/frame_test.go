@@ -30,7 +30,7 @@ func TestFrame(t *testing.T) {
 		"strategy":      {rollouts: steered(), budgets: budgets()},
 		"strategy-wide": {rollouts: steered()[:1], budgets: budgets(), all: true},
 		"states": {rollouts: []view.Rollout{
-			{Kind: "Plan", Namespace: "a", Name: "pending", State: view.Pending, Message: "no controller has looked at it: does one run, and for namespace a?"},
+			{Kind: "Plan", Namespace: "a", Name: "pending", State: view.Pending, Message: "no controller has looked at it: does one run, for its kind and namespace?"},
 			{
 				Kind: "Plan", Namespace: "a", Name: "waiting", Version: "v2", State: view.Waiting, Since: ago(time.Hour), Message: "current time is not within configured window",
 				Nodes:  []view.Node{{Node: "n", State: v1alpha1.UnitOutdated, Reason: v1alpha1.ReasonOutsideWindow, Message: "current time is not within configured window, it opens at 2026-11-21T22:00:00Z"}},

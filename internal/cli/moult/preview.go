@@ -157,8 +157,7 @@ func (c *previewCommand) preview(ctx context.Context, s *subject, cluster *view.
 	}
 	switch {
 	case s.eds != nil:
-		allPods := func(*edsv1.ExtendedDaemonSet) source.Reach { return source.AllPods }
-		daemons, err := c.src.ReadDaemons(ctx, []edsv1.ExtendedDaemonSet{*s.eds}, "", allPods)
+		daemons, err := c.src.ReadDaemons(ctx, []edsv1.ExtendedDaemonSet{*s.eds}, nil)
 		if err != nil {
 			return r, err
 		}

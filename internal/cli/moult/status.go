@@ -97,7 +97,7 @@ func readShown(ctx context.Context, src *source.Source, named source.Target, now
 	if nodes == nil {
 		src.Notes = append(src.Notes, source.NoNodes)
 	}
-	daemons, err := src.ReadDaemons(ctx, found.DaemonSets, "", source.PodsUnlessAtRest)
+	daemons, err := src.ReadDaemons(ctx, found.DaemonSets, view.AtRest)
 	if err != nil {
 		return nil, err
 	}

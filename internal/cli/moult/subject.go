@@ -186,24 +186,13 @@ func parse(in io.Reader, turn time.Duration) ([]*subject, error) {
 	}
 }
 
-// sameRevision reports whether the Plans of the file and the cluster have the same revision. With a digest annotation, any
-// difference in the spec makes another revision.
+// sameRevision reports whether the Plans of the file and the cluster surely have the same revision. With a digest annotation, any
+// difference in the spec may make another revision.
 func sameRevision(there, file *upgradev1.Plan) bool {
 	a, b := there.Annotations[upgradev1.AnnotationDigest], file.Annotations[upgradev1.AnnotationDigest]
 	if a != b || a != "" && !equality.Semantic.DeepEqual(there.Spec, file.Spec) {
 		return false
 	}
-	return there.Spec.Version == file.Spec.Version && (file.Spec.Version != "" || there.Spec.Channel == file.Spec.Channel) &&
-		there.Spec.ServiceAccountName == file.Spec.ServiceAccountName && slices.Equal(hashedSecrets(there), hashedSecrets(file))
-}
-
-// hashedSecrets are the Secrets that are part of a Plan's revision.
-func hashedSecrets(p *upgradev1.Plan) []string {
-	var names []string
-	for _, s := range p.Spec.Secrets {
-		if !s.IgnoreUpdates {
-			names = append(names, s.Name)
-		}
-	}
-	return names
+	return there.Spec.Version == file.Spec.Version && there.Spec.Channel == file.Spec.Channel &&
+		there.Spec.ServiceAccountName == file.Spec.ServiceAccountName && slices.Equal(there.Spec.Secrets, file.Spec.Secrets)
 }

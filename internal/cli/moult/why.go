@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 
-	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/internal/cli/flags"
 	"moult.dev/moult/internal/cli/source"
 	"moult.dev/moult/internal/view"
@@ -62,15 +61,7 @@ func (c *whyCommand) explain(ctx context.Context, src *source.Source, name strin
 	now := c.clock.Now()
 	cluster := view.See(found.Plans, nodes, budgets, now)
 	cluster.OwnNode(src.ReadOperatorNode(ctx))
-	daemons, err := src.ReadDaemons(ctx, found.DaemonSets, name, func(eds *edsv1.ExtendedDaemonSet) source.Reach {
-		switch {
-		case !cluster.SelectsNode(eds, name):
-			return source.NoPods
-		case view.AtRest(eds):
-			return source.PodsOnNode
-		}
-		return source.AllPods
-	})
+	daemons, err := src.ReadDaemons(ctx, found.DaemonSets, nil)
 	if err != nil {
 		return err
 	}

@@ -87,7 +87,7 @@ func TestDrawMachines(t *testing.T) {
 	}
 }
 
-// TestAdviceForMachines: each reason has something to do about it, each way to fail something to look at, and none says what is for hosts.
+// TestAdviceForMachines: reasons that a person can end have something to do about them, each way to fail something to look at, and none says what is for hosts.
 func TestAdviceForMachines(t *testing.T) {
 	advice := func(nr v1alpha1.NodeRollout, options ...func(*corev1.Node)) string {
 		n := whyNode("worker-1", append([]func(*corev1.Node){func(n *corev1.Node) { n.Spec.ProviderID = "gce://p/z/worker-1" }}, options...)...)
@@ -95,13 +95,13 @@ func TestAdviceForMachines(t *testing.T) {
 		return string(explain(&w, now).Text(0, false))
 	}
 	for reason, want := range map[v1alpha1.Reason]string{
-		v1alpha1.ReasonDetectOnly: "without detectOnly", v1alpha1.ReasonMachineUnknown: ".spec.providerID", v1alpha1.ReasonMachineProtected: "noderollout.moult.dev/bottlerocket=disabled",
-		v1alpha1.ReasonSurgeExhausted: "spec.replacement.surge", v1alpha1.ReasonScaleSetFull: "spec.replacement.onFull", v1alpha1.ReasonScaleSetBusy: "activity log",
+		v1alpha1.ReasonMachineUnknown: ".spec.providerID", v1alpha1.ReasonMachineProtected: "noderollout.moult.dev/bottlerocket=disabled",
+		v1alpha1.ReasonScaleSetFull:  "spec.replacement.onFull",
 		v1alpha1.ReasonScaleSetUnfit: "docs/cloud-azure.md", v1alpha1.ReasonScaleSetNotFound: "the right scale sets", v1alpha1.ReasonCloudQuota: "more quota",
-		v1alpha1.ReasonCloudThrottled: "goes on by itself", v1alpha1.ReasonCloudDenied: "the rights", v1alpha1.ReasonCloudError: "tried again by itself",
+		v1alpha1.ReasonCloudDenied:        "the rights",
 		v1alpha1.ReasonReplacementPending: "kubectl moult status nr/bottlerocket", v1alpha1.ReasonEtcdUnhealthy: "mend the member",
 	} {
-		nr := aReplacement(listedAs(reason, "because"), func(nr *v1alpha1.NodeRollout) { nr.Spec.Replacement.DetectOnly = reason == v1alpha1.ReasonDetectOnly })
+		nr := aReplacement(listedAs(reason, "because"))
 		if got := advice(nr); !strings.Contains(got, want) || !strings.Contains(got, string(reason)) || strings.Contains(got, "agent") {
 			t.Errorf("%s, want %q:\n%s", reason, want, got)
 		}

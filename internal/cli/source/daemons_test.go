@@ -43,20 +43,19 @@ func TestReadDaemons(t *testing.T) {
 	denied := apierrors.NewForbidden(corev1.Resource("pods"), "", errors.New("no"))
 	for name, tc := range map[string]struct {
 		sets  []edsv1.ExtendedDaemonSet
-		reach Reach
+		skip  bool
 		fails map[string]error
 		// pods are those of each, and where the restrictions with which they were listed.
 		pods, where []string
 		note        string
 		err         bool
 	}{
-		"none are asked for":       {sets: []edsv1.ExtendedDaemonSet{a, b}, reach: NoPods, fails: map[string]error{"pods": denied, "extendeddaemonsetreplicasets": denied}},
-		"all":                      {sets: []edsv1.ExtendedDaemonSet{a, b}, reach: AllPods, pods: []string{"ns/a-1", "other/b-1"}, where: []string{"ns a ", "other b "}},
-		"those on a node":          {sets: []edsv1.ExtendedDaemonSet{a}, reach: PodsOnNode, pods: []string{"ns/a-1"}, where: []string{"ns a spec.nodeName=node"}},
-		"with those of the old":    {sets: []edsv1.ExtendedDaemonSet{over}, reach: AllPods, pods: []string{"ns/a-1", "ns/agent-1"}, where: []string{"ns ! ", "ns a "}},
-		"pods may not be seen":     {sets: []edsv1.ExtendedDaemonSet{a}, reach: AllPods, fails: map[string]error{"pods": denied}, note: NoPodsSeen, where: []string{"ns a "}},
-		"settings may not be seen": {sets: []edsv1.ExtendedDaemonSet{a}, reach: AllPods, fails: map[string]error{"extendeddaemonsetsettings": denied}, note: NoPodsSeen, where: []string{"ns a "}},
-		"the API server fails":     {sets: []edsv1.ExtendedDaemonSet{a}, reach: AllPods, fails: map[string]error{"pods": errors.New("broken")}, err: true, where: []string{"ns a "}},
+		"all are skipped":          {sets: []edsv1.ExtendedDaemonSet{a, b}, skip: true, fails: map[string]error{"pods": denied, "extendeddaemonsetreplicasets": denied}},
+		"all":                      {sets: []edsv1.ExtendedDaemonSet{a, b}, pods: []string{"ns/a-1", "other/b-1"}, where: []string{"ns a ", "other b "}},
+		"with those of the old":    {sets: []edsv1.ExtendedDaemonSet{over}, pods: []string{"ns/a-1", "ns/agent-1"}, where: []string{"ns ! ", "ns a "}},
+		"pods may not be seen":     {sets: []edsv1.ExtendedDaemonSet{a}, fails: map[string]error{"pods": denied}, note: NoPodsSeen, where: []string{"ns a "}},
+		"settings may not be seen": {sets: []edsv1.ExtendedDaemonSet{a}, fails: map[string]error{"extendeddaemonsetsettings": denied}, note: NoPodsSeen, where: []string{"ns a "}},
+		"the API server fails":     {sets: []edsv1.ExtendedDaemonSet{a}, fails: map[string]error{"pods": errors.New("broken")}, err: true, where: []string{"ns a "}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			src, dynamic, core := fakes()
@@ -81,7 +80,7 @@ func TestReadDaemons(t *testing.T) {
 				where = append(where, action.GetNamespace()+" "+of+" "+r.Fields.String())
 				return false, nil, nil
 			})
-			d, err := src.ReadDaemons(t.Context(), tc.sets, "node", func(*edsv1.ExtendedDaemonSet) Reach { return tc.reach })
+			d, err := src.ReadDaemons(t.Context(), tc.sets, func(*edsv1.ExtendedDaemonSet) bool { return tc.skip })
 			note := strings.Join(src.Notes, "")
 			if (err != nil) != tc.err || note != tc.note || len(d.Sets) != len(tc.sets) && !tc.err {
 				t.Errorf("%+v, %q, %v", d.Sets, note, err)
@@ -91,11 +90,8 @@ func TestReadDaemons(t *testing.T) {
 				t.Errorf("listed by %q, want %q", where, tc.where)
 			}
 			var pods []string
-			for key, of := range d.Pods {
-				if tc.note == "" && of.Partial != (tc.reach == PodsOnNode) {
-					t.Errorf("partial: %v of %s", of.Partial, key)
-				}
-				for _, p := range of.Items {
+			for _, of := range d.Pods {
+				for _, p := range of {
 					pods = append(pods, types.NamespacedName{Namespace: p.Namespace, Name: p.Name}.String())
 					if strings.Contains(p.String(), "SECRET") {
 						t.Error("it keeps more of a pod than is looked at")

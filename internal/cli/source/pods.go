@@ -16,36 +16,17 @@ import (
 	"moult.dev/moult/internal/view"
 )
 
-// Reach says which pods of an ExtendedDaemonSet are read.
-type Reach int
-
-// Which pods are read.
-const (
-	NoPods Reach = iota
-	// PodsOnNode reads the pods on the given node.
-	PodsOnNode
-	AllPods
-)
-
-// PodsUnlessAtRest reads all pods of an ExtendedDaemonSet unless it is at rest.
-func PodsUnlessAtRest(eds *edsv1.ExtendedDaemonSet) Reach {
-	if view.AtRest(eds) {
-		return NoPods
-	}
-	return AllPods
-}
-
-// ReadDaemons returns ExtendedDaemonSets with their revisions, settings and the pods that reach selects. If any of these may not be
-// read, it returns none of them.
+// ReadDaemons returns ExtendedDaemonSets with their revisions, settings and pods. It reads nothing of those that skip selects.
+// If any of these may not be read, it returns none of them.
 func (src *Source) ReadDaemons(
-	ctx context.Context, sets []edsv1.ExtendedDaemonSet, node string, reach func(*edsv1.ExtendedDaemonSet) Reach,
+	ctx context.Context, sets []edsv1.ExtendedDaemonSet, skip func(*edsv1.ExtendedDaemonSet) bool,
 ) (view.Daemons, error) {
-	d := view.Daemons{Sets: sets, Pods: map[types.NamespacedName]view.DaemonPods{}}
+	d := view.Daemons{Sets: sets, Pods: map[types.NamespacedName][]corev1.Pod{}}
 	in := &Source{Client: src.Client, feed: src.feed}
 	var err error
 	for i := range sets {
 		eds := &sets[i]
-		if reach(eds) == NoPods || err != nil {
+		if skip != nil && skip(eds) || err != nil {
 			continue
 		}
 		if len(d.Pods) == 0 {
@@ -53,7 +34,7 @@ func (src *Source) ReadDaemons(
 		} else if in.Namespace != eds.Namespace {
 			in.Namespace = ""
 		}
-		d.Pods[types.NamespacedName{Namespace: eds.Namespace, Name: eds.Name}], err = src.podsOf(ctx, eds, node, reach(eds))
+		d.Pods[types.NamespacedName{Namespace: eds.Namespace, Name: eds.Name}], err = src.podsOf(ctx, eds)
 	}
 	if len(d.Pods) == 0 {
 		return d, nil
@@ -75,21 +56,15 @@ func (src *Source) ReadDaemons(
 }
 
 // podsOf returns the pods of an ExtendedDaemonSet, and of the DaemonSet that it replaces.
-func (src *Source) podsOf(ctx context.Context, eds *edsv1.ExtendedDaemonSet, node string, reach Reach) (view.DaemonPods, error) {
-	o := metav1.ListOptions{LabelSelector: edsv1.LabelName + "=" + eds.Name}
-	if reach == PodsOnNode {
-		o.FieldSelector = OnNode(node).FieldSelector
-	}
-	pods := view.DaemonPods{Partial: reach == PodsOnNode}
-	var err error
-	if pods.Items, err = src.readPods(ctx, eds.Namespace, o); err != nil || eds.Annotations[edsv1.AnnotationOldDaemonset] == "" {
+func (src *Source) podsOf(ctx context.Context, eds *edsv1.ExtendedDaemonSet) ([]corev1.Pod, error) {
+	pods, err := src.readPods(ctx, eds.Namespace, metav1.ListOptions{LabelSelector: edsv1.LabelName + "=" + eds.Name})
+	if err != nil || eds.Annotations[edsv1.AnnotationOldDaemonset] == "" {
 		return pods, err
 	}
-	o.LabelSelector = "!" + edsv1.LabelName
-	others, err := src.readPods(ctx, eds.Namespace, o)
+	others, err := src.readPods(ctx, eds.Namespace, metav1.ListOptions{LabelSelector: "!" + edsv1.LabelName})
 	for i := range others {
 		if view.TakesOver(eds, &others[i]) {
-			pods.Items = append(pods.Items, others[i])
+			pods = append(pods, others[i])
 		}
 	}
 	return pods, err

@@ -96,15 +96,6 @@ func Each[T any, L runtime.Object](ctx context.Context, from Lister[L], o metav1
 	})
 }
 
-// List reads all objects from the API, even if the source follows them.
-func List[T any, L runtime.Object](ctx context.Context, from Lister[L], o metav1.ListOptions) ([]T, error) {
-	all := []T{}
-	if err := Each(ctx, from, o, func(object *T) { all = append(all, *object) }); err != nil {
-		return nil, err
-	}
-	return all, nil
-}
-
 // Read returns objects of a kind in the namespace of the command line.
 func Read[T any](ctx context.Context, src *Source, k *Kind, o metav1.ListOptions) ([]T, error) {
 	return read[T](ctx, src, src.Of(k), o, src.Namespace+"/"+k.Name, func(*T) {})

@@ -99,13 +99,13 @@ func TestViewGivesTheReasonsOfStatus(t *testing.T) {
 			if !reasons[tc.want] {
 				t.Fatalf("no node waits for %s: %v", tc.want, want)
 			}
-			objects := view.Daemons{Sets: []edsv1.ExtendedDaemonSet{*w.eds}, Pods: map[types.NamespacedName]view.DaemonPods{}}
+			objects := view.Daemons{Sets: []edsv1.ExtendedDaemonSet{*w.eds}, Pods: map[types.NamespacedName][]corev1.Pod{}}
 			for _, rs := range w.sets {
 				objects.Revisions = append(objects.Revisions, *rs)
 			}
-			var pods view.DaemonPods
+			var pods []corev1.Pod
 			for _, pod := range w.pods {
-				pods.Items = append(pods.Items, *pod)
+				pods = append(pods, *pod)
 			}
 			objects.Pods[client.ObjectKeyFromObject(w.eds)] = pods
 			nodes := make([]corev1.Node, 0, len(w.nodes))
