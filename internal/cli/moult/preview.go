@@ -108,21 +108,9 @@ func (c *previewCommand) show(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	nodes, err := c.src.ReadNodes(ctx)
-	switch {
-	case err != nil:
-		return err
-	case nodes == nil:
-		return errors.New("nodes can't be listed, and without them there is nothing to preview")
-	}
-	budgets, err := c.src.ReadBudgets(ctx)
-	if err != nil {
-		return err
-	}
 	now := c.clock.Now()
-	cluster := view.See(nil, nodes, budgets, now)
-	cluster.OwnNode(c.src.ReadOperatorNode(ctx))
-	if err := c.src.ReadPodGates(ctx, cluster, ""); err != nil {
+	cluster, err := c.src.ReadCluster(ctx, nil, "", now)
+	if err != nil {
 		return err
 	}
 	for _, note := range c.src.Notes {

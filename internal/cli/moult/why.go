@@ -5,14 +5,11 @@ package moult
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
 
 	"moult.dev/moult/internal/cli/flags"
 	"moult.dev/moult/internal/cli/source"
-	"moult.dev/moult/internal/view"
 )
 
 // whyCommand is one call of why.
@@ -40,38 +37,27 @@ node waits in a rollout, its place in the order and every check follow: ✓ pass
 }
 
 func (c *whyCommand) explain(ctx context.Context, src *source.Source, name string) error {
-	nodes, err := src.ReadNodes(ctx)
-	switch {
-	case err != nil:
-		return err
-	case nodes == nil:
-		return fmt.Errorf("nodes can't be listed, and without them there is nothing to say about node %q", name)
-	case !slices.ContainsFunc(nodes, func(n corev1.Node) bool { return n.Name == name }):
-		return fmt.Errorf("there is no node %q", name)
-	}
 	src.Namespace = "" // Rollouts of any namespace may select the node.
 	found, err := src.ReadRollouts(ctx, source.Target{})
 	if err != nil {
 		return err
 	}
-	budgets, err := src.ReadBudgets(ctx)
+	now := c.clock.Now()
+	cluster, err := src.ReadCluster(ctx, found.Plans, name, now)
 	if err != nil {
 		return err
 	}
-	now := c.clock.Now()
-	cluster := view.See(found.Plans, nodes, budgets, now)
-	cluster.OwnNode(src.ReadOperatorNode(ctx))
 	daemons, err := src.ReadDaemons(ctx, found.DaemonSets, nil)
 	if err != nil {
 		return err
 	}
-	if err := src.ReadPodGates(ctx, cluster, name); err != nil {
-		return err
+	w, ok := cluster.Daemons(daemons).NodeRollouts(found.NodeRollouts).Why(name)
+	if !ok {
+		return fmt.Errorf("there is no node %q", name)
 	}
 	for _, note := range src.Notes {
 		fmt.Fprintln(c.ErrOut, note)
 	}
-	w, _ := cluster.Daemons(daemons).NodeRollouts(found.NodeRollouts).Why(name)
 	if c.output.Structured() {
 		return c.output.Print(c.Out, w)
 	}

@@ -4,8 +4,10 @@ package source
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,6 +18,7 @@ import (
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/view"
 )
 
 // Found are the rollouts that are read.
@@ -77,6 +80,24 @@ func (src *Source) ReadNodes(ctx context.Context) ([]corev1.Node, error) {
 		return nil, fmt.Errorf("listing nodes, %w", err)
 	}
 	return nodes, nil
+}
+
+// ReadCluster returns the nodes, budgets and gates, with these Plans. It reads the gates of one node; of all if the name is empty.
+func (src *Source) ReadCluster(ctx context.Context, plans []upgradev1.Plan, node string, now time.Time) (*view.Cluster, error) {
+	nodes, err := src.ReadNodes(ctx)
+	switch {
+	case err != nil:
+		return nil, err
+	case nodes == nil:
+		return nil, errors.New("nodes can't be listed, and without them there is nothing to say")
+	}
+	budgets, err := src.ReadBudgets(ctx)
+	if err != nil {
+		return nil, err
+	}
+	cluster := view.See(plans, nodes, budgets, now)
+	cluster.OwnNode(src.ReadOperatorNode(ctx))
+	return cluster, src.ReadPodGates(ctx, cluster, node)
 }
 
 // trimNode removes large fields that are not shown.
