@@ -233,7 +233,7 @@ func (p *pass) disrupts(c *candidate) bool { return !c.Claimed && !p.strategy.Cl
 // explain returns why the budget is used up.
 func (a *account) explain() string {
 	if a.message == "" {
-		a.message = a.withName(fmt.Sprintf("%s unavailable, at most %d allowed", nodeCount(a.used), a.Limit))
+		a.message = a.withName(fmt.Sprintf("%s unavailable, at most %d allowed", NodeCount(a.used), a.Limit))
 		var who []string
 		for _, h := range a.Holders[:min(len(a.Holders), named)] {
 			who = append(who, h.Node+" "+h.Message)

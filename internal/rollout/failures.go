@@ -54,10 +54,11 @@ func tooManyFailed(p *pass, failed []string) string {
 	if limit == nil || len(failed) <= *limit {
 		return ""
 	}
-	return fmt.Sprintf("%s failed; maxFailures is %d: %s", nodeCount(len(failed)), *limit, list(failed, len(failed)))
+	return fmt.Sprintf("%s failed; maxFailures is %d: %s", NodeCount(len(failed)), *limit, list(failed, len(failed)))
 }
 
-func nodeCount(n int) string {
+// NodeCount returns "1 node" or "2 nodes".
+func NodeCount(n int) string {
 	if n == 1 {
 		return "1 node"
 	}

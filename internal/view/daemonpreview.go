@@ -45,7 +45,7 @@ func (c *Cluster) PreviewDaemonSet(eds *edsv1.ExtendedDaemonSet, s Supposition) 
 		v.Canary = d.pickCanary()
 		canary = v.Canary.Nodes
 		if len(canary) < v.Canary.Wanted {
-			v.Notes = append(v.Notes, fmt.Sprintf("The canary wants %s, and only %d are ready, schedulable, unclaimed and fit.", plural(v.Canary.Wanted), len(canary)))
+			v.Notes = append(v.Notes, fmt.Sprintf("The canary wants %s, and only %d are ready, schedulable, unclaimed and fit.", rollout.NodeCount(v.Canary.Wanted), len(canary)))
 		}
 	}
 	d.Active = d.Target // As it is after the canary.

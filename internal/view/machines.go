@@ -295,7 +295,7 @@ func (u *machines) explain(part *Part) {
 func (u *machines) preview(s Supposition) Preview {
 	var notes []string
 	if u.assumed > 0 {
-		note := "Which machines are outdated the cloud alone knows, and it is not asked; counted as outdated: " + plural(u.assumed) + " whose state is unknown"
+		note := "Which machines are outdated the cloud alone knows, and it is not asked; counted as outdated: " + rollout.NodeCount(u.assumed) + " whose state is unknown"
 		if c := u.of.Status.Counts; c != nil && !s.New {
 			note += fmt.Sprintf("; by the status %d of %d wait", c.Waiting, c.Total)
 		}

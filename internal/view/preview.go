@@ -4,7 +4,6 @@ package view
 
 import (
 	"cmp"
-	"fmt"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -171,11 +170,4 @@ func (v *Preview) finish(c *Cluster, s Supposition) {
 	if (s.New || s.Unresolved) && len(v.Steps) > 1 {
 		v.Notes = append(v.Notes, "Nodes that spec.strategy.order leaves equal are shuffled by the uid and the revision: they may come in another order.")
 	}
-}
-
-func plural(nodes int) string {
-	if nodes == 1 {
-		return "1 node"
-	}
-	return fmt.Sprintf("%d nodes", nodes)
 }
