@@ -152,7 +152,8 @@ func (d *daemonSet) listNodes() {
 	}
 	waits := d.Waits()
 	for _, s := range d.States {
-		u, state := units[s.Node.Name], s.UnitState()
+		u := units[s.Node.Name]
+		var state v1alpha1.UnitState
 		switch {
 		case s.Canary && s.Current.Available():
 			state = v1alpha1.UnitUpdated

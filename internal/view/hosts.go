@@ -74,13 +74,13 @@ func (c *Cluster) hosts(nr *v1alpha1.NodeRollout, named string, preview *Supposi
 	if u.problem != "" || c.nodes == nil {
 		return u
 	}
-	w.Fleet, w.Now = c.fleet, c.now
+	w.Fleet, w.OwnNode, w.Now = c.fleet, c.ownNode, c.now
 	turns := w.Units(c.nodes)
 	r := &u.described
 	r.Version, r.Revision, r.Versions = w.Revision, w.Revision, w.Versions
 	r.Unlabelled = int32(len(w.Unlabelled)) //nolint:gosec // So many nodes there are not.
 	u.decided = true
-	decide(&u.units, turns, named, func(total int) rollout.Strategy { return nodeturn.Strategy(nr, w.Revision, c.ownNode, total) }, u.line)
+	decide(&u.units, turns, named, func(total int) rollout.Strategy { return nodeturn.Strategy(nr, w.Revision, w.OwnNode, total) }, u.line)
 	return u
 }
 

@@ -87,11 +87,10 @@ func (s *listing) show(ctx context.Context, src *source.Source, read func() ([]r
 		_, err := look()
 		return err
 	}
-	err := src.Follow().Run(ctx, s.clock, nil, look)
-	if ctx.Err() != nil {
-		return nil // A person ended the watch.
+	if err := src.Follow().Run(ctx, s.clock, nil, look); ctx.Err() == nil {
+		return err
 	}
-	return err
+	return nil // A person ended the watch.
 }
 
 // takeChanged returns the rows that differ from what was shown of them before.

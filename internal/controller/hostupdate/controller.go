@@ -119,12 +119,12 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 func (c *Controller) newPass(r *v1alpha1.NodeRollout, malformed error, s fleet.Snapshot) *pass {
 	key := client.ObjectKeyFromObject(r)
 	w, problem := hostupdate.NewWorld(r, malformed)
-	w.Fleet, w.Now = s.Fleet, c.Clock.Now()
+	w.Fleet, w.OwnNode, w.Now = s.Fleet, c.options.NodeName, c.Clock.Now()
 	w.Pods = func(t *hostupdate.Unit) ([]corev1.Pod, bool) {
 		return c.Works.Pods(turn.Of{Rollout: key, Node: t.Node.Name, Turn: t.Claim.Turn})
 	}
 	options, err := drain.OptionsOf(r.Spec.Drain)
-	p := &pass{w: w, problem: cmp.Or(problem, err), ownNode: c.options.NodeName}
+	p := &pass{w: w, problem: cmp.Or(problem, err)}
 	p.Pass = &turn.Pass[*hostupdate.Unit]{
 		Engine: c.Engine, Mechanism: hosts{p}, Key: key, UID: r.UID, Holder: w.Holder, Taint: w.Taint,
 		Generation: r.Generation, Options: options, Spec: r.Spec.Strategy, Turns: w.Units(s.Objects), Seen: s, Now: w.Now,

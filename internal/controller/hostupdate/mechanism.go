@@ -23,8 +23,7 @@ import (
 type pass struct {
 	*turn.Pass[*hostupdate.Unit]
 	w       *hostupdate.World
-	problem error  // why the spec can't be carried out
-	ownNode string // the node that the operator runs on
+	problem error // why the spec can't be carried out
 }
 
 var _ turn.Mechanism[*hostupdate.Unit] = hosts{}
@@ -35,7 +34,7 @@ type hosts struct{ *pass }
 // Strategy of the rollout.
 func (h hosts) Strategy(total int) rollout.Strategy {
 	h.w.Now = h.Now // A claim begins when the rollout is admitted.
-	return nodeturn.Strategy(h.w.Rollout, h.w.Revision, h.ownNode, total)
+	return nodeturn.Strategy(h.w.Rollout, h.w.Revision, h.w.OwnNode, total)
 }
 
 // Start claims a node and orders its host to prepare the update. It orders nothing if the host has an order to reboot without a claim.

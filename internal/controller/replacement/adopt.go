@@ -25,7 +25,7 @@ func (p *pass) adopt(ctx context.Context) error {
 	s := p.rollout.Spec.Strategy
 	stopped := s != nil && (s.Paused || s.MaxConcurrent != nil && *s.MaxConcurrent == intstr.FromInt32(0))
 	if p.problem != nil || p.rules.DetectOnly || stopped {
-		return nil
+		return nil //nolint:nilerr // The status says what the problem is.
 	}
 	var errs []error
 	for _, n := range p.Seen.Objects {

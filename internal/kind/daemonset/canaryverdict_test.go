@@ -224,9 +224,9 @@ func wrongPick(c *canary, want int, current []string, nodes []NodeState, picked 
 	for i := range nodes {
 		n := &nodes[i]
 		name := n.Node.Name
-		busy := (n.claim() >= 0) || len(n.Node.Status.Conditions) == 0 || n.Node.Status.Conditions[0].Status != corev1.ConditionTrue
+		busy := n.claim() >= 0 || len(n.Node.Status.Conditions) == 0 || n.Node.Status.Conditions[0].Status != corev1.ConditionTrue
 		unselected := c.NodeSelector.MatchExpressions != nil && n.Node.Labels["zone"] == "c"
-		if !n.Fits || n.Node.Spec.Unschedulable && (!(n.claim() >= 0) || !has(name)) || n.Node.DeletionTimestamp != nil || unselected || busy && !has(name) {
+		if !n.Fits || n.Node.Spec.Unschedulable && (n.claim() < 0 || !has(name)) || n.Node.DeletionTimestamp != nil || unselected || busy && !has(name) {
 			continue
 		}
 		may[name] = n

@@ -17,11 +17,13 @@ import (
 // DefaultRebootTimeout of spec.hostUpdate.rebootTimeout.
 const DefaultRebootTimeout = 15 * time.Minute
 
-// World is the input for judging the turns of one NodeRollout. NewWorld fills it from the spec. The caller sets Fleet and Now, and may set
-// Pods.
+// World is the input for judging the turns of one NodeRollout. NewWorld fills it from the spec. The caller sets Fleet, OwnNode and Now,
+// and may set Pods.
 type World struct {
 	Rollout *v1alpha1.NodeRollout
 	Fleet   rollout.Fleet
+	// OwnNode is the node that the operator runs on.
+	OwnNode string
 	Now     time.Time
 	// Pods returns the pods of a turn's node, and false while they are not known. By default no pods are known.
 	Pods func(*Unit) ([]corev1.Pod, bool)
