@@ -157,6 +157,10 @@ scale: ## Measure a rollout over NODES simulated nodes (or 100,1000,5000): KIND=
 	go run ./test/scale --kind $(KIND) --nodes $(NODES) \
 		$(if $(filter plan hostupdate,$(KIND)),--concurrency $(CONCURRENCY)) $(if $(filter plan,$(KIND)),--pod-seconds $(POD_SECONDS)) $(ARGS)
 
+.PHONY: scale-check
+scale-check: ## Measure all four kinds, and fail where a figure is beyond its limit in test/scale/limits.yaml.
+	go run ./test/scale --check test/scale/limits.yaml
+
 ##@ Verify
 
 .PHONY: verify

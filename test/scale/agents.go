@@ -105,6 +105,7 @@ type machine struct {
 	config *rest.Config
 	dialer *connrotation.Dialer
 	raw    kubernetes.Interface
+	times  *turnTimes
 	// away is how long a reboot takes, and interval the time between two checks.
 	away, interval time.Duration
 }
@@ -135,7 +136,9 @@ func (m *machine) run(ctx context.Context) error {
 		// The connections end with the agent.
 		m.dialer.CloseAll()
 		if err == nil && ctx.Err() == nil {
+			m.times.mark(m.node, stepReboot)
 			err = m.reboot(ctx)
+			m.times.mark(m.node, stepBooted)
 		}
 		if err != nil && ctx.Err() == nil {
 			return err
@@ -168,11 +171,11 @@ type fleet struct {
 }
 
 // newFleet is a machine for each node, which does not run yet.
-func (b *bench) newFleet(nodes []corev1.Node) *fleet {
+func (b *bench) newFleet(nodes []corev1.Node, times *turnTimes) *fleet {
 	f := &fleet{stop: func() {}, failed: make(chan error, len(nodes))}
 	for i := range nodes {
 		m := &machine{
-			node: nodes[i].Name, raw: b.raw, config: b.cluster.Config(), away: seconds(b.rebootSeconds), interval: seconds(b.checkSeconds),
+			node: nodes[i].Name, raw: b.raw, times: times, config: b.cluster.Config(), away: seconds(b.rebootSeconds), interval: seconds(b.checkSeconds),
 			// Agents share no connections, as they would be on as many machines.
 			dialer: connrotation.NewDialer((&net.Dialer{Timeout: 30 * time.Second}).DialContext),
 			host:   &simulatedHost{ordered: make(chan struct{}, 1), boot: nodes[i].Status.NodeInfo.BootID, running: oldRelease, next: oldRelease},

@@ -193,11 +193,11 @@ func (r *daemonRun) subject(name string, set client.Object, reported func() bool
 		name: name, namespace: ns, builtin: builtin, object: set, stages: stages,
 		prepare: func(ctx context.Context) error { return r.makeNamespace(ctx, ns) },
 		meters:  meters,
-		watch: watched{begin: r.raw.CoreV1().Pods(ns).Watch, list: &corev1.PodList{}, namespace: ns, see: func(kind watch.EventType, o any) {
+		watches: []watched{{begin: r.raw.CoreV1().Pods(ns).Watch, list: &corev1.PodList{}, namespace: ns, see: func(kind watch.EventType, o any) {
 			if p, ok := o.(*corev1.Pod); ok {
 				tally.see(kind, p)
 			}
-		}},
+		}}},
 		progress: func() string {
 			c := tally.counts()
 			return fmt.Sprintf("%d of %d nodes done, %d have an available pod", c.done, r.size, c.available)

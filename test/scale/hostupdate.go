@@ -30,12 +30,14 @@ type hostRun struct {
 	*bench
 	nodes   []corev1.Node
 	fleet   *fleet
+	times   *turnTimes
 	tally   *nodeTally
 	rollout *v1alpha1.NodeRollout
 }
 
 func setupHosts(ctx context.Context, b *bench) (*setup, error) {
-	r := &hostRun{bench: b, tally: newNodeTally(b.concurrency, b.concurrency)}
+	times := newTurnTimes(stepBooted, stepClaimed, stepCordoned, stepReboot, stepBooted, stepReleased)
+	r := &hostRun{bench: b, times: times, tally: newNodeTally(b.concurrency, b.concurrency, times)}
 	r.tally.state = func(n *corev1.Node) string {
 		return n.Annotations[hostProtocol.Wanted] + " " + n.Annotations[hostProtocol.State] + " " + n.Annotations[hostProtocol.Update]
 	}
@@ -63,7 +65,7 @@ func setupHosts(ctx context.Context, b *bench) (*setup, error) {
 	if r.nodes, err = b.nodes(ctx); err != nil {
 		return nil, err
 	}
-	r.fleet = b.newFleet(r.nodes)
+	r.fleet = b.newFleet(r.nodes, times)
 	return &setup{bare: r.bare, subjects: []*subject{r.subject()}, stop: r.fleet.halt}, nil
 }
 
@@ -81,9 +83,12 @@ func (r *hostRun) subject() *subject {
 		return r.client.Patch(ctx, r.rollout, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"hostUpdate":{"detectOnly":false}}}`)))
 	})
 	update.ideal, update.compared = inRounds(r.size, r.concurrency, r.rebootSeconds), true
-	update.check = func(p *phase, _ *result) { p.figure("nodes unavailable at once", float64(r.tally.mostUnavailable)) }
+	update.check = func(p *phase, _ *result) {
+		p.figure("nodes unavailable at once", float64(r.tally.mostUnavailable))
+		r.times.report(p, r.concurrency)
+	}
 	s := &subject{
-		name: "hosts", namespace: namespace, prepare: r.deployForNodes, object: r.rollout, watch: r.tally.watch(r.bench), progress: r.tally.progress,
+		name: "hosts", namespace: namespace, prepare: r.deployForNodes, object: r.rollout, watches: []watched{r.tally.watch(r.bench)}, progress: r.tally.progress,
 		meters: []*meter{operatorMeter(), {name: "agents", process: "/proc/self", agent: agentName}},
 		stages: []*stage{
 			{

@@ -37,9 +37,9 @@ import (
 
 // options say what to measure.
 type options struct {
-	kind, dir, cloud, surge                                               string
+	kind, dir, cloud, surge, check                                        string
 	sizes                                                                 []int
-	concurrency, churn, podsPerNode                                       int
+	concurrency, churn, podsPerNode, rollouts                             int
 	podSeconds, startSeconds, rebootSeconds, checkSeconds, machineSeconds float64
 	noBare, guarded, guardedFirst, builtinFirst, opened                   bool
 	idle                                                                  time.Duration
@@ -66,12 +66,14 @@ func parse(args []string) (options, error) {
 		return nil
 	})
 	flags.StringVar(&o.dir, "dir", "", "directory for the state of the cluster, or of each in a folder; its logs stay (default: a temporary one)")
+	flags.StringVar(&o.check, "check", "", "carry out the measurements of this file, compare them with its limits, and do nothing else")
 	flags.BoolVar(&o.noBare, "no-bare", false, "leave the bare loop out")
 	flags.DurationVar(&o.idle, "idle", -1, "how long the idle stage is; 0 leaves it out (default: 1m, plan 0)")
 	flags.IntVar(&o.concurrency, "concurrency", 50, "plan, hostupdate: how many nodes are updated at once")
 	flags.Float64Var(&o.podSeconds, "pod-seconds", 1.5, "plan: how long each pod runs")
 	flags.BoolVar(&o.guarded, "guarded", false, "plan: measure a second rollout, with waves, an order, failure limits and budgets with gates")
 	flags.BoolVar(&o.guardedFirst, "guarded-first", false, "plan: the same, and it comes first")
+	flags.IntVar(&o.rollouts, "rollouts", 1, "plan: measure so many Plans besides, each over its part of the nodes, under one budget of --concurrency nodes")
 	flags.BoolVar(&o.opened, "opened", false, "daemonset: maxUnavailable is 100% instead of 10%")
 	flags.IntVar(&o.churn, "churn", 5, "daemonset: how many percent of the nodes are replaced by others; 0 leaves that stage out")
 	flags.Float64Var(&o.startSeconds, "start-seconds", 0, "daemonset: how long a pod takes to become ready")
@@ -132,7 +134,11 @@ func main() {
 	if err == nil {
 		log.SetLogger(logr.Discard()) // The operator is another process with a log of its own.
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-		err = run(ctx, o, os.Stdout)
+		if o.check != "" {
+			err = checkLimits(ctx, o.check, os.Stdout)
+		} else {
+			_, err = run(ctx, o, os.Stdout)
+		}
 		stop()
 	}
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -58,10 +59,12 @@ type subject struct {
 	// object is the rollout, and others are created before the operator starts.
 	object client.Object
 	others []client.Object
+	// created are rollouts that a stage creates. They are deleted at the end.
+	created []client.Object
 	// meters are what is measured. The first is the program that carries out the rollout.
-	meters []*meter
-	watch  watched
-	stages []*stage
+	meters  []*meter
+	watches []watched
+	stages  []*stage
 	// progress says in a line how far it is.
 	progress func() string
 	// check checks how things are in the end.
@@ -94,16 +97,16 @@ type watched struct {
 }
 
 // run measures, and prints what it has found.
-func run(ctx context.Context, o options, out io.Writer) error {
+func run(ctx context.Context, o options, out io.Writer) ([]*report, error) {
 	temporary, err := os.MkdirTemp("", "moult-scale-")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer os.RemoveAll(temporary)
 	say("building the operator")
 	program, err := operator.Build(ctx, temporary)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var reports []*report
 	var problems []error
@@ -118,7 +121,7 @@ func run(ctx context.Context, o options, out io.Writer) error {
 			break
 		}
 		if err := r.print(out); err != nil {
-			return err
+			return nil, err
 		}
 		reports = append(reports, r)
 		problems = append(problems, r.problems())
@@ -126,7 +129,7 @@ func run(ctx context.Context, o options, out io.Writer) error {
 	if len(reports) > 0 {
 		problems = append(problems, printAll(out, reports, len(o.sizes) > 1))
 	}
-	return errors.Join(problems...)
+	return reports, errors.Join(problems...)
 }
 
 // measure measures in a cluster of its own.
@@ -165,7 +168,7 @@ func (b *bench) measure(ctx context.Context) (_ *report, err error) {
 		r.Subjects = append(r.Subjects, result)
 		if i < len(s.subjects)-1 {
 			say("clearing up after %s", subject.name)
-			if err := b.clear(ctx, subject.namespace, append(slices.Clone(subject.others), subject.object)...); err != nil {
+			if err := b.clear(ctx, subject.namespace, slices.Concat(subject.others, subject.created, []client.Object{subject.object})...); err != nil {
 				return nil, err
 			}
 		}
@@ -249,30 +252,33 @@ func (b *bench) measureSubject(ctx context.Context, s *subject) (_ *result, err 
 
 // startWatch passes on every change, in the order in which the API server has made them, until stop.
 func (m *measurement) startWatch(ctx context.Context) (stop func(), err error) {
-	if err := m.client.List(ctx, m.watch.list, client.InNamespace(m.watch.namespace)); err != nil {
-		return nil, err
-	}
-	err = meta.EachListItem(m.watch.list, func(o runtime.Object) error { m.watch.see(watch.Added, o); return nil })
-	if err != nil {
-		return nil, err
-	}
 	ctx, cancel := context.WithCancel(ctx)
-	changes := make(chan follow.Change, 1000)
-	done := make(chan struct{})
-	m.watched = make(chan error, 1)
-	go func() { m.watched <- follow.Changes(ctx, m.watch.begin, m.watch.list.GetResourceVersion(), changes) }()
-	go func() {
-		defer close(done)
-		for {
-			select {
-			case change := <-changes:
-				m.watch.see(change.Type, change.Object)
-			case <-ctx.Done():
-				return
-			}
+	var running sync.WaitGroup
+	stop = func() { cancel(); running.Wait() }
+	m.watched = make(chan error, len(m.watches))
+	for _, w := range m.watches {
+		err := m.client.List(ctx, w.list, client.InNamespace(w.namespace))
+		if err == nil {
+			err = meta.EachListItem(w.list, func(o runtime.Object) error { w.see(watch.Added, o); return nil })
 		}
-	}()
-	return func() { cancel(); <-done }, nil
+		if err != nil {
+			stop()
+			return nil, err
+		}
+		changes := make(chan follow.Change, 1000)
+		running.Go(func() { m.watched <- follow.Changes(ctx, w.begin, w.list.GetResourceVersion(), changes) })
+		running.Go(func() {
+			for {
+				select {
+				case change := <-changes:
+					w.see(change.Type, change.Object)
+				case <-ctx.Done():
+					return
+				}
+			}
+		})
+	}
+	return stop, nil
 }
 
 // stage measures one stage.
@@ -302,6 +308,10 @@ func (m *measurement) stage(ctx context.Context, st *stage) error {
 			return err
 		}
 	}
+	latencies, err := m.apiLatencies(ctx)
+	if err != nil {
+		return err
+	}
 	began := time.Now()
 	p.read = func() (bool, error) {
 		came, err := m.read(p, previous, began)
@@ -324,7 +334,7 @@ func (m *measurement) stage(ctx context.Context, st *stage) error {
 	}
 	took := time.Since(began)
 	say("%s, %s: %.1f s", m.name, st.name, took.Seconds())
-	_, err := p.read()
+	_, err = p.read()
 	p.Seconds = inSeconds(took)
 	if err == nil && st.done != nil {
 		err = m.settle(ctx, p.read)
@@ -332,6 +342,11 @@ func (m *measurement) stage(ctx context.Context, st *stage) error {
 	if err != nil {
 		return err
 	}
+	now, err := m.apiLatencies(ctx)
+	if err != nil {
+		return err
+	}
+	p.figure("API server, 99 % answered within ms", now.p99(latencies))
 	m.result.Stages = append(m.result.Stages, p)
 	m.judge(st, p)
 	return nil

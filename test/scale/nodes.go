@@ -25,6 +25,7 @@ type nodeTally struct {
 	claimed, unavailable         int
 	mostClaimed, mostUnavailable int
 	problems                     []error
+	times                        *turnTimes
 	// state is what at counts nodes by. Nil: nothing.
 	state func(*corev1.Node) string
 }
@@ -35,8 +36,8 @@ type nodeState struct {
 	state                          string
 }
 
-func newNodeTally(concurrency, limit int) *nodeTally {
-	return &nodeTally{concurrency: concurrency, limit: limit, nodes: map[string]*nodeState{}}
+func newNodeTally(concurrency, limit int, times *turnTimes) *nodeTally {
+	return &nodeTally{concurrency: concurrency, limit: limit, times: times, nodes: map[string]*nodeState{}}
 }
 
 // watch is that of all nodes.
@@ -72,9 +73,14 @@ func (t *nodeTally) see(kind watch.EventType, n *corev1.Node) {
 	t.mostClaimed, t.mostUnavailable = max(t.mostClaimed, t.claimed), max(t.mostUnavailable, t.unavailable)
 	if now.cordoned && !was.cordoned {
 		now.cordons++
+		t.times.mark(n.Name, stepCordoned)
+	}
+	if was.claimed && !now.claimed {
+		t.times.mark(n.Name, stepReleased)
 	}
 	if now.claimed && !was.claimed {
 		now.claims++
+		t.times.mark(n.Name, stepClaimed)
 		if t.claimed > t.concurrency {
 			t.problems = append(t.problems, fmt.Errorf("node %s was claimed as number %d of at most %d", n.Name, t.claimed, t.concurrency))
 		}

@@ -16,7 +16,10 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
@@ -35,6 +38,7 @@ const (
 const (
 	plainName   = "plain"
 	guardedName = "guarded"
+	manyName    = "many"
 )
 
 // planRun is the measurement of Plans.
@@ -53,6 +57,9 @@ func setupPlan(ctx context.Context, b *bench) (*setup, error) {
 		return nil, err
 	}
 	s := &setup{bare: r.bare, subjects: []*subject{r.subject(plainName, []int{b.size}, nil)}, stop: func() {}}
+	if b.rollouts > 1 {
+		s.subjects = append(s.subjects, r.many())
+	}
 	if b.guarded {
 		if err := b.deploy(ctx, 100, 2); err != nil {
 			return nil, err
@@ -92,13 +99,14 @@ func (r *planRun) subject(name string, parts []int, strategy *v1alpha1.Strategy)
 	if strategy != nil {
 		limit = r.concurrency
 	}
-	tally := newNodeTally(r.concurrency, limit)
+	times := newTurnTimes(stepJobDone, stepClaimed, stepJobCreated, stepJobDone, stepReleased)
+	tally := newNodeTally(r.concurrency, limit, times)
 	ideal := time.Duration(0)
 	for _, nodes := range parts {
 		ideal += inRounds(nodes, r.concurrency, r.podSeconds)
 	}
 	s := &subject{
-		name: name, namespace: namespace, object: plan, watch: tally.watch(r.bench), progress: tally.progress,
+		name: name, namespace: namespace, object: plan, watches: []watched{tally.watch(r.bench), r.watchJobs(times)}, progress: tally.progress,
 		meters: []*meter{operatorMeter()},
 		stages: []*stage{{
 			name: stageRollout, units: r.size, ideal: ideal, compared: true,
@@ -112,6 +120,7 @@ func (r *planRun) subject(name string, parts []int, strategy *v1alpha1.Strategy)
 			},
 			check: func(p *phase, result *result) {
 				p.figure("nodes unavailable at once", float64(tally.mostUnavailable))
+				times.report(p, r.concurrency)
 				if made := p.Programs[0].created("jobs"); made != r.size {
 					result.wrong("the operator created %d Jobs", made)
 				}
@@ -124,6 +133,74 @@ func (r *planRun) subject(name string, parts []int, strategy *v1alpha1.Strategy)
 	}
 	if r.idle > 0 {
 		s.stages = append(s.stages, &stage{name: stageIdle, units: r.size})
+	}
+	return s
+}
+
+// many is as many Plans as --rollouts says, each over its own part of the nodes, and one budget that allows all together what the
+// one Plan may.
+func (r *planRun) many() *subject {
+	times := newTurnTimes(stepJobDone, stepClaimed, stepJobCreated, stepJobDone, stepReleased)
+	tally := newNodeTally(r.concurrency, r.concurrency, times)
+	budget := &v1alpha1.NodeDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: manyName}}
+	budget.Spec.MaxUnavailable = ptr.To(intstr.FromInt(r.concurrency))
+	s := &subject{
+		name: manyName, namespace: namespace, object: budget,
+		watches: []watched{tally.watch(r.bench), r.watchJobs(times)}, progress: tally.progress, meters: []*meter{operatorMeter()},
+	}
+	plans := map[string]*upgradev1.Plan{} // by node
+	parts := slices.Collect(slices.Chunk(r.nodes, rounds(r.size, r.rollouts)))
+	for i, part := range parts {
+		plan := newPlan(fmt.Sprintf("%s-%02d", manyName, i+1), r.concurrency, &metav1.LabelSelector{
+			MatchExpressions: []metav1.LabelSelectorRequirement{{Key: corev1.LabelHostname, Operator: metav1.LabelSelectorOpIn, Values: part}},
+		})
+		for _, node := range part {
+			plans[node] = plan
+		}
+		s.created = append(s.created, plan)
+	}
+	ended := make([]time.Duration, len(parts))
+	var began time.Time
+	s.stages = []*stage{{
+		name: stageRollout, units: r.size, ideal: inRounds(r.size, r.concurrency, r.podSeconds), compared: true,
+		start: func(ctx context.Context) error {
+			began = time.Now()
+			if err := r.create(ctx, budget); err != nil {
+				return err
+			}
+			_, err := each(ctx, len(parts), writers, func(ctx context.Context, i int) error { return r.create(ctx, s.created[i]) })
+			return err
+		},
+		done: func(ctx context.Context, _ *phase) (bool, error) {
+			for i, object := range s.created {
+				plan := object.(*upgradev1.Plan)
+				if ended[i] > 0 {
+					continue
+				}
+				if err := r.client.Get(ctx, client.ObjectKeyFromObject(plan), plan); err != nil {
+					return false, err
+				}
+				if complete(plan, len(parts[i])) {
+					ended[i] = time.Since(began)
+				}
+			}
+			return !slices.Contains(ended, 0), nil
+		},
+		check: func(p *phase, _ *result) {
+			p.figure("seconds until the first rollout was complete", inSeconds(slices.Min(ended)))
+			p.figure("nodes unavailable at once", float64(tally.mostUnavailable))
+			times.report(p, r.concurrency)
+		},
+	}}
+	s.check = func(ctx context.Context, result *result) error {
+		result.add(tally.verify(r.nodes, nodeState{claims: 1})...)
+		return r.checkNodes(ctx, result, func(n *corev1.Node) string {
+			plan := plans[n.Name]
+			if n.Labels[upgradev1.LabelPlanHash(plan.Name)] != plan.Status.LatestHash || plan.Status.LatestHash == "" {
+				return "was not updated by " + plan.Name
+			}
+			return ""
+		})
 	}
 	return s
 }
@@ -158,6 +235,20 @@ func (r *planRun) check(ctx context.Context, plan *upgradev1.Plan, result *resul
 		}
 		return ""
 	})
+}
+
+// watchJobs notes when each node's Job was created and when it completed.
+func (r *planRun) watchJobs(times *turnTimes) watched {
+	return watched{begin: r.raw.BatchV1().Jobs(namespace).Watch, list: &batchv1.JobList{}, namespace: namespace, see: func(_ watch.EventType, o any) {
+		j, ok := o.(*batchv1.Job)
+		if !ok {
+			return
+		}
+		times.mark(j.Labels[upgradev1.LabelNode], stepJobCreated)
+		if jobHas(j, batchv1.JobComplete) {
+			times.mark(j.Labels[upgradev1.LabelNode], stepJobDone)
+		}
+	}}
 }
 
 func jobHas(j *batchv1.Job, kind batchv1.JobConditionType) bool {

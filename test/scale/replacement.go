@@ -96,7 +96,7 @@ type replacementRun struct {
 func setupReplacement(ctx context.Context, b *bench) (*setup, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	atOnce := surged(b.surge, b.size)
-	r := &replacementRun{bench: b, double: doubles[b.cloud], atOnce: atOnce, tally: newNodeTally(atOnce, 0)}
+	r := &replacementRun{bench: b, double: doubles[b.cloud], atOnce: atOnce, tally: newNodeTally(atOnce, 0, newTurnTimes(stepReleased, stepClaimed, stepCordoned, stepReleased))}
 	r.world = clouds.New(ctx, clouds.Options{
 		Hosts: clouds.SimulatedHosts(r.cluster), CreateTime: seconds(b.machineSeconds), DeleteTime: seconds(b.machineSeconds),
 		Identify: r.identify, ID: r.id,
@@ -188,7 +188,7 @@ func (r *replacementRun) subject() *subject {
 	})
 	update.ideal, update.compared = r.ideal(), true
 	s := &subject{
-		name: "replacement", namespace: namespace, object: r.rollout, watch: r.tally.watch(r.bench), progress: r.tally.progress,
+		name: "replacement", namespace: namespace, object: r.rollout, watches: []watched{r.tally.watch(r.bench)}, progress: r.tally.progress,
 		prepare: func(ctx context.Context) error {
 			nodes, err := r.nodes(ctx)
 			if err != nil {
@@ -241,6 +241,7 @@ func (r *replacementRun) check(ctx context.Context, result *result) error {
 	end.follow(r.set, r.world.Journal()[r.journal:])
 	result.add(end.verify()...)
 	update := result.stage(stageUpdate)
+	r.tally.times.report(update, r.atOnce)
 	update.figure("machines at once, at most", float64(end.most))
 	update.figure("machines at once, at least", float64(end.fewest))
 	update.figure("nodes claimed at once", float64(r.tally.mostClaimed))

@@ -41,7 +41,7 @@ func TestNodeTally(t *testing.T) {
 		{"twice", 1, []*corev1.Node{a, node("a", false), a, node("a", false), b, node("b", false)}, false},
 		{"never", 1, []*corev1.Node{a, node("a", false), node("b", false)}, false},
 	} {
-		tally := newNodeTally(test.concurrency, 2)
+		tally := newNodeTally(test.concurrency, 2, newTurnTimes(stepReleased))
 		for _, n := range test.changes {
 			tally.see(watch.Modified, n)
 		}
