@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -47,9 +46,6 @@ func setupDaemons(_ context.Context, b *bench) (*setup, error) {
 	s := &setup{subjects: []*subject{r.extended()}, stop: func() {}}
 	if !b.noBare {
 		s.subjects = append(s.subjects, r.builtin())
-	}
-	if b.builtinFirst {
-		slices.Reverse(s.subjects)
 	}
 	return s, nil
 }

@@ -22,9 +22,6 @@ import (
 // hostProtocol is the protocol of the nodes.
 var hostProtocol = v1alpha1.HostProtocols[0]
 
-// checkInterval is the time between two checks of an agent by default.
-const checkInterval = 30 * time.Minute
-
 // hostRun is the measurement of a NodeRollout over hosts with agents.
 type hostRun struct {
 	*bench
@@ -109,7 +106,7 @@ func (r *hostRun) subject() *subject {
 		s.stages = append(s.stages, &stage{
 			name: stageIdle, units: r.size,
 			before: func(context.Context) error { before = r.fleet.checks(); return nil },
-			check:  func(p *phase, result *result) { r.checkIdle(p, result, r.fleet.checks()-before) },
+			check:  func(_ *phase, result *result) { r.checkIdle(result, r.fleet.checks()-before) },
 		})
 	}
 	return s
@@ -128,18 +125,11 @@ func (r *hostRun) pass(name, state string, start func(context.Context) error) *s
 	}}
 }
 
-// checkIdle adds how many requests an hour of idleness takes for each node, if agents check as often as by default.
-func (r *hostRun) checkIdle(p *phase, result *result, checks int64) {
-	p.figure("checks", float64(checks))
+// checkIdle checks that agents have checked their hosts.
+func (r *hostRun) checkIdle(result *result, checks int64) {
 	if r.idle > 2*seconds(r.checkSeconds) && checks < int64(r.size) {
 		result.wrong("only %d checks of %d agents when idle", checks, r.size)
 	}
-	size := float64(r.size)
-	clocked := float64(p.Programs[0].All) / r.idle.Hours() / size
-	checked := float64(p.Programs[1].All) / float64(max(checks, 1)) * time.Hour.Hours() / checkInterval.Hours()
-	first, start := result.Stages[0].Programs, result.stage("start").Programs
-	p.figure("requests an hour and node, operator", clocked+(first[0].Renewals+start[0].Renewals)/size)
-	p.figure("requests an hour and node, agents", checked+start[1].Renewals/size)
 }
 
 func (r *hostRun) check(ctx context.Context, result *result) error {

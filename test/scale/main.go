@@ -41,7 +41,7 @@ type options struct {
 	sizes                                                                 []int
 	concurrency, churn, podsPerNode, rollouts                             int
 	podSeconds, startSeconds, rebootSeconds, checkSeconds, machineSeconds float64
-	noBare, guarded, guardedFirst, builtinFirst, opened                   bool
+	noBare, guarded, opened                                               bool
 	idle                                                                  time.Duration
 	// given are the flags that were set, and args those of the operator.
 	given, args []string
@@ -72,13 +72,10 @@ func parse(args []string) (options, error) {
 	flags.IntVar(&o.concurrency, "concurrency", 50, "plan, hostupdate: how many nodes are updated at once")
 	flags.Float64Var(&o.podSeconds, "pod-seconds", 1.5, "plan: how long each pod runs")
 	flags.BoolVar(&o.guarded, "guarded", false, "plan: measure a second rollout, with waves, an order, failure limits and budgets with gates")
-	flags.BoolVar(&o.guardedFirst, "guarded-first", false, "plan: the same, and it comes first")
 	flags.IntVar(&o.rollouts, "rollouts", 1, "plan: measure so many Plans besides, each over its part of the nodes, under one budget of --concurrency nodes")
 	flags.BoolVar(&o.opened, "opened", false, "daemonset: maxUnavailable is 100% instead of 10%")
 	flags.IntVar(&o.churn, "churn", 5, "daemonset: how many percent of the nodes are replaced by others; 0 leaves that stage out")
 	flags.Float64Var(&o.startSeconds, "start-seconds", 0, "daemonset: how long a pod takes to become ready")
-	flags.BoolVar(&o.noBare, "no-builtin", false, "daemonset: the same as --no-bare")
-	flags.BoolVar(&o.builtinFirst, "builtin-first", false, "daemonset: the DaemonSet comes first")
 	flags.IntVar(&o.podsPerNode, "pods-per-node", 2, "hostupdate, replacement: how many pods there are to evict, for each node")
 	flags.Float64Var(&o.checkSeconds, "check-seconds", 10, "hostupdate, replacement: how often agents check their hosts, or the operator asks the cloud")
 	flags.Float64Var(&o.rebootSeconds, "reboot-seconds", 2, "hostupdate: how long a reboot takes")
@@ -94,7 +91,6 @@ func parse(args []string) (options, error) {
 		}
 	})
 	o.args = flags.Args()
-	o.guarded = o.guarded || o.guardedFirst
 	kind, known := kinds[o.kind]
 	if o.idle < 0 {
 		o.idle = kind.idle

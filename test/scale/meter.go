@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -26,13 +25,10 @@ type usage struct {
 	Writes  int `json:"writes"`
 	Refused int `json:"refused"`
 	Leases  int `json:"leases"`
-	// Watches is how many were begun, and Renewals how many an hour replace them when their time is over.
-	Watches  int     `json:"watches"`
-	Renewals float64 `json:"renewalsPerHour"`
+	// Watches is how many were begun.
+	Watches int `json:"watches"`
 	// Requests is by verb and resource. Those that were refused are counted again, with the status.
 	Requests map[string]int `json:"requests,omitempty"`
-
-	watching time.Duration
 }
 
 // add counts a request. It reports false for watches and leader election.
@@ -40,8 +36,6 @@ func (u *usage) add(e *audit.Event) bool {
 	switch {
 	case e.Watch():
 		u.Watches++
-		u.watching += lifetime(e.RequestURI)
-		u.Renewals = float64(u.Watches) * time.Hour.Hours() / (u.watching.Hours() / float64(u.Watches))
 		return false
 	case e.Object.Resource == "leases":
 		u.Leases++
@@ -88,20 +82,6 @@ func (u *usage) created(resource string) int {
 		}
 	}
 	return n
-}
-
-// lifetime is how long a watch may last: as long as it asks for, or what the API server gives on average.
-func lifetime(uri string) time.Duration {
-	const given = 45 * time.Minute // --min-request-timeout is 30 minutes, and at random up to twice that.
-	u, err := url.Parse(uri)
-	if err != nil {
-		return given
-	}
-	n, err := strconv.Atoi(u.Query().Get("timeoutSeconds"))
-	if err != nil || n <= 0 {
-		return given
-	}
-	return time.Duration(n) * time.Second
 }
 
 // meter measures one program.

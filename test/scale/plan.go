@@ -69,9 +69,6 @@ func setupPlan(ctx context.Context, b *bench) (*setup, error) {
 		s.stop = alerts.Close
 		s.subjects = append(s.subjects, r.guards(alerts.URL, asked))
 	}
-	if b.guardedFirst {
-		slices.Reverse(s.subjects)
-	}
 	return s, nil
 }
 

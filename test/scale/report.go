@@ -166,7 +166,7 @@ func (r *report) print(out io.Writer) error {
 func printStages(out io.Writer, reports ...*report) error {
 	w := newSheet(out)
 	w.line(0, "", "stage", "nodes", "units", "seconds", "units/s", "ideal", "bare", "× bare", "",
-		"CPU s", "CPU ms/unit", "requests/unit", "writes/unit", "refused", "leases", "watches", "renewals/h")
+		"CPU s", "CPU ms/unit", "requests/unit", "writes/unit", "refused", "leases", "watches")
 	for i, result := range reports[0].Subjects {
 		for j := range result.Stages {
 			for _, r := range reports {
@@ -179,7 +179,7 @@ func printStages(out io.Writer, reports ...*report) error {
 				for k := range p.Programs {
 					u := &p.Programs[k]
 					w.line(2, append(cells, u.Program, u.CPUSeconds, u.CPUSeconds*1000/units, float64(u.All)/units, float64(u.Writes)/units,
-						u.Refused, u.Leases, u.Watches, u.Renewals)...)
+						u.Refused, u.Leases, u.Watches)...)
 					cells = []any{"", "", "", "", "", "", "", "", ""}
 				}
 			}
