@@ -13,8 +13,7 @@ import (
 )
 
 const (
-	// serviceCIDR is the range of service addresses, and serviceIP the first of
-	// it, at which pods find the API server.
+	// serviceCIDR is the range of service addresses, and serviceIP the first of it, at which pods find the API server.
 	serviceCIDR = "10.96.0.0/16"
 	serviceIP   = "10.96.0.1"
 )

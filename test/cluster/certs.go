@@ -27,9 +27,8 @@ type authority struct {
 	key  *ecdsa.PrivateKey
 }
 
-// identityOf says who a certificate speaks for: as a client, by common name and
-// organization, which Kubernetes reads as user and group; as a server, by the
-// names and addresses it may be reached at.
+// identityOf says who a certificate speaks for: as a client, by common name and organization, which Kubernetes reads as user and group; as
+// a server, by the names and addresses it may be reached at.
 type identityOf struct {
 	user, group string
 	hosts       []string

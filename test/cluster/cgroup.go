@@ -25,8 +25,7 @@ func unifiedCgroups() bool {
 	return unix.Statfs(cgroupRoot, &fs) == nil && fs.Type == unix.CGROUP2_SUPER_MAGIC
 }
 
-// makeCgroups gives a machine a cgroup of its own in every hierarchy and returns
-// their directories.
+// makeCgroups gives a machine a cgroup of its own in every hierarchy and returns their directories.
 //
 // In version 1 the kubelet is ordered to keep below it. In version 2 the machine's
 // init makes it the root of a cgroup namespace, and the kubelet sees no other.
@@ -89,8 +88,7 @@ func cgroupHierarchies() ([]string, error) {
 func enableControllers(dir string, controllers []byte) error {
 	var errs []error
 	for controller := range bytes.FieldsSeq(controllers) {
-		// One by one: some cannot be enabled everywhere, and the kubelet says
-		// so should it need one of those.
+		// One by one: some cannot be enabled everywhere, and the kubelet says so should it need one of those.
 		err := os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), append([]byte("+"), controller...), 0o644)
 		if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.ENOENT) {
 			errs = append(errs, err)

@@ -14,9 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// remove ends every process of a cluster and removes everything else it has left,
-// then its record. It is what ends a cluster in order, and what clears up after
-// one whose supervisor was killed; each step may find its work done already.
+// remove ends every process of a cluster and removes everything else it has left, then its record. It is what ends a cluster in order, and
+// what clears up after one whose supervisor was killed; each step may find its work done already.
 func (r registry) remove(ctx context.Context, rec *record) error {
 	var errs []error
 	for _, process := range rec.Processes {
@@ -74,9 +73,8 @@ var stateFiles = []string{
 	"cluster.json", "kubeconfig", "pki", "etcd", "kwok.yaml", "audit-policy.yaml", "machines", "images",
 }
 
-// unmountBelow unmounts whatever is mounted below dir. The machines mount in
-// namespaces of their own, so there should be nothing, and what is below may
-// be removed only once that is certain.
+// unmountBelow unmounts whatever is mounted below dir. The machines mount in namespaces of their own, so there should be nothing, and what
+// is below may be removed only once that is certain.
 func unmountBelow(dir string) error {
 	data, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {

@@ -29,8 +29,7 @@ import (
 
 // Options says what cluster to start.
 type Options struct {
-	// Dir is the state directory. The default is a new one for temporary files,
-	// which Stop removes. In one given here the logs stay.
+	// Dir is the state directory. The default is a new one for temporary files, which Stop removes. In one given here the logs stay.
 	Dir string
 	// Nodes is the number of simulated nodes to begin with.
 	Nodes int
@@ -38,8 +37,7 @@ type Options struct {
 	Machines int
 	// Images are Docker archives (as WriteImage makes them) to import on every machine.
 	Images []string
-	// MachineFiles is a directory whose files every machine has, from before its first
-	// boot on. Default none.
+	// MachineFiles is a directory whose files every machine has, from before its first boot on. Default none.
 	MachineFiles string
 	// PodSeconds is how long a Job's pod runs on a simulated node. The default is 1.
 	PodSeconds float64
@@ -75,9 +73,8 @@ type Cluster struct {
 	named int
 }
 
-// startTimeout bounds what a start may take once everything is built, where the
-// caller sets no deadline: a cluster of that many nodes that is not ready by then
-// never will be.
+// startTimeout bounds what a start may take once everything is built, where the caller sets no deadline: a cluster of that many nodes that
+// is not ready by then never will be.
 func startTimeout(nodes int) time.Duration {
 	return 10*time.Minute + time.Duration(nodes)*50*time.Millisecond
 }
@@ -85,9 +82,8 @@ func startTimeout(nodes int) time.Duration {
 // stopTimeout bounds how long a cluster may take to stop.
 const stopTimeout = 5 * time.Minute
 
-// New starts a cluster for a test and stops it when the test ends. Where machines
-// are asked for and not possible it skips the test, or fails it if the environment
-// variable MOULT_REQUIRE_MACHINES is 1.
+// New starts a cluster for a test and stops it when the test ends. Where machines are asked for and not possible it skips the test, or
+// fails it if the environment variable MOULT_REQUIRE_MACHINES is 1.
 func New(t testing.TB, o Options) *Cluster {
 	t.Helper()
 	if o.Machines > 0 {
@@ -201,8 +197,7 @@ func StartDetached(ctx context.Context, o Options) (*Cluster, error) {
 	return Start(ctx, o)
 }
 
-// Connect returns the running cluster whose state is in dir. Stopping it is the
-// same as Down.
+// Connect returns the running cluster whose state is in dir. Stopping it is the same as Down.
 func Connect(dir string) (*Cluster, error) {
 	reg, err := openRegistry()
 	if err != nil {
@@ -216,8 +211,7 @@ func Connect(dir string) (*Cluster, error) {
 	return c, c.connect()
 }
 
-// Down ends the cluster whose state is in dir, whether its supervisor still runs
-// or not, and clears up after all that have died.
+// Down ends the cluster whose state is in dir, whether its supervisor still runs or not, and clears up after all that have died.
 func Down(ctx context.Context, dir string) error {
 	reg, err := openRegistry()
 	if err != nil {
@@ -269,8 +263,7 @@ func (o Options) prepare(ctx context.Context) (spec, error) {
 	return s, err
 }
 
-// checkDir refuses a directory that has in it what a cluster would overwrite and
-// no cluster has made.
+// checkDir refuses a directory that has in it what a cluster would overwrite and no cluster has made.
 func checkDir(dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, "cluster.json")); err == nil {
 		return nil
@@ -335,8 +328,7 @@ func (c *Cluster) launch(ctx context.Context, s spec) error {
 	if s.Owned {
 		cmd.ExtraFiles = append(cmd.ExtraFiles, watch)
 	}
-	// In a session of its own, so that an interrupt at the terminal does not
-	// reach it before the owner is gone.
+	// In a session of its own, so that an interrupt at the terminal does not reach it before the owner is gone.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		events.Close()
@@ -347,8 +339,7 @@ func (c *Cluster) launch(ctx context.Context, s spec) error {
 	return c.follow(ctx, events)
 }
 
-// follow passes on what the supervisor reports, for as long as it runs, and
-// returns when the cluster is up or has failed.
+// follow passes on what the supervisor reports, for as long as it runs, and returns when the cluster is up or has failed.
 func (c *Cluster) follow(ctx context.Context, events io.ReadCloser) error {
 	up := make(chan error, 1)
 	c.reported = make(chan struct{})
@@ -441,8 +432,7 @@ func (c *Cluster) stop() error {
 	return c.registry.remove(ctx, rec)
 }
 
-// explain adds the end of the supervisor's own log to an error, before the
-// directory that holds it is removed.
+// explain adds the end of the supervisor's own log to an error, before the directory that holds it is removed.
 func (c *Cluster) explain(err error) error {
 	data, readErr := os.ReadFile(filepath.Join(c.dir, "log", "supervisor.log"))
 	if readErr != nil || len(data) == 0 {
@@ -452,8 +442,7 @@ func (c *Cluster) explain(err error) error {
 	return fmt.Errorf("%w\nthe supervisor's log ends with\n%s", err, strings.Join(lines[max(0, len(lines)-20):], "\n"))
 }
 
-// Config returns the configuration of a client that may do everything. It is the
-// caller's own copy, without a rate limit.
+// Config returns the configuration of a client that may do everything. It is the caller's own copy, without a rate limit.
 func (c *Cluster) Config() *rest.Config { return rest.CopyConfig(c.config) }
 
 // Kubeconfig returns the path of a kubeconfig that may do everything.

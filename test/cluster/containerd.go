@@ -69,9 +69,8 @@ func cniConfig(subnet string) string {
 // hookPath is a program that the container runtime runs while it makes a container.
 const hookPath = "/etc/containerd/kernel-files"
 
-// kernelFilesHook shows a container the machine's boot id, as it would see it on
-// a machine with a kernel of its own: what a container has mounted on /proc is new,
-// and without the files that the machine has mounted over it.
+// kernelFilesHook shows a container the machine's boot id, as it would see it on a machine with a kernel of its own: what a container has
+// mounted on /proc is new, and without the files that the machine has mounted over it.
 const kernelFilesHook = `#!/bin/busybox sh
 bundle=$(/bin/busybox sed -n 's/.*"bundle":"\([^"]*\)".*/\1/p')
 for file in /proc/sys/kernel/random/boot_id /proc/sysrq-trigger; do
@@ -81,8 +80,7 @@ for file in /proc/sys/kernel/random/boot_id /proc/sysrq-trigger; do
 done
 `
 
-// containerSpec returns what every container's specification begins with: the
-// runtime's own default, and the hook.
+// containerSpec returns what every container's specification begins with: the runtime's own default, and the hook.
 func containerSpec(ctx context.Context) ([]byte, error) {
 	data, err := exec.CommandContext(ctx, findTool("ctr"), "oci", "spec").Output()
 	if err != nil {

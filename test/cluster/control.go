@@ -22,8 +22,7 @@ import (
 //	POST /images               {"paths": [...]}
 //	POST /stop                 ends the cluster
 //
-// A cluster that was started from a shell is controlled so from other processes,
-// and a test controls its own cluster in the same way.
+// A cluster that was started from a shell is controlled so from other processes, and a test controls its own cluster in the same way.
 
 type (
 	machineRequest struct {
@@ -40,8 +39,7 @@ type MachineState struct {
 	IP     string `json:"ip"`
 	Zone   string `json:"zone"`
 	BootID string `json:"bootID"`
-	// PID is that of the machine's first process, as seen from outside, and zero
-	// if it is powered off.
+	// PID is that of the machine's first process, as seen from outside, and zero if it is powered off.
 	PID int `json:"pid"`
 	// Upper is the directory of what the machine has written to its file system.
 	Upper string `json:"upper"`

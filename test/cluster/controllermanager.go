@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// At the default of 20 requests a second the job controller makes 3 Jobs a second,
-// and every rollout would look equally slow.
+// At the default of 20 requests a second the job controller makes 3 Jobs a second, and every rollout would look equally slow.
 const (
 	clientQPS   = "--kube-api-qps=2000"
 	clientBurst = "--kube-api-burst=4000"
@@ -20,8 +19,7 @@ func (s *supervisor) startControllerManager() error {
 	if err != nil {
 		return err
 	}
-	// Looking at every node every second is quick to notice one that is cut off,
-	// and with thousands of them is all it would do.
+	// Looking at every node every second is quick to notice one that is cut off, and with thousands of them is all it would do.
 	grace := nodeGrace(s.spec.Nodes)
 	if s.spec.Nodes == 0 && s.spec.Machines == 0 {
 		grace = time.Hour // Whoever makes a node says himself how it is, and need not say it all along.
@@ -67,9 +65,8 @@ func (s *supervisor) systemKubeconfig(name string) (string, error) {
 
 // nodeGrace is how long a node may be silent before it counts as not ready.
 //
-// A node has to renew its lease a few times within it. With few nodes it is short,
-// so that a cut-off machine shows soon; with many it grows, so that the leases of
-// simulated nodes stay a trickle: at most 50 writes a second.
+// A node has to renew its lease a few times within it. With few nodes it is short, so that a cut-off machine shows soon; with many it
+// grows, so that the leases of simulated nodes stay a trickle: at most 50 writes a second.
 func nodeGrace(nodes int) time.Duration {
 	return max(20*time.Second, time.Duration(nodes)*time.Second/20)
 }
@@ -77,8 +74,7 @@ func nodeGrace(nodes int) time.Duration {
 // renewInterval is how often the leases of simulated nodes are renewed.
 func renewInterval(nodes int) time.Duration { return nodeGrace(nodes) * 2 / 5 }
 
-// leaseSeconds is the duration in a simulated node's lease, of which kwok renews
-// it after a quarter.
+// leaseSeconds is the duration in a simulated node's lease, of which kwok renews it after a quarter.
 func leaseSeconds(nodes int) string {
 	return fmt.Sprintf("%.0f", (4 * renewInterval(nodes)).Seconds())
 }

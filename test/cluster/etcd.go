@@ -7,8 +7,7 @@ import (
 	"path/filepath"
 )
 
-// startEtcd starts the API server's store. Nothing in it outlives the cluster, so
-// it never waits for the disk.
+// startEtcd starts the API server's store. Nothing in it outlives the cluster, so it never waits for the disk.
 func (s *supervisor) startEtcd() error {
 	client, peer := loopbackURL(s.record.Ports[portEtcd]), loopbackURL(s.record.Ports[portEtcdPeer])
 	return s.startComponent("etcd",

@@ -38,8 +38,7 @@ type machine struct {
 type boot struct {
 	id       string
 	identity identity
-	// lifeline is the end of a pipe that the machine's init waits at: for word of
-	// what is ready, and for this process's death.
+	// lifeline is the end of a pipe that the machine's init waits at: for word of what is ready, and for this process's death.
 	lifeline *os.File
 	exited   chan struct{}
 	status   syscall.WaitStatus // once exited
@@ -51,8 +50,7 @@ const (
 	apiReady     = "api"
 )
 
-// startMachines switches all machines on and gives them their images. Their
-// kubelets start when the API server is ready.
+// startMachines switches all machines on and gives them their images. Their kubelets start when the API server is ready.
 func (s *supervisor) startMachines(ctx context.Context, ready <-chan struct{}) error {
 	if err := checkDisk(s.spec.Dir); err != nil {
 		return err
@@ -118,8 +116,7 @@ func (m *machine) powerOn(ctx context.Context) error {
 	s := m.supervisor
 	b := &boot{id: uuid.NewString(), exited: make(chan struct{})}
 	cgroup := fmt.Sprintf("moult-%s-%s", s.spec.ID, m.name)
-	// Those of the last boot's pods are empty, and yet the kubelet would spend
-	// seconds on each.
+	// Those of the last boot's pods are empty, and yet the kubelet would spend seconds on each.
 	for _, dir := range m.cgroups {
 		if err := removeCgroup(ctx, dir); err != nil {
 			return err
@@ -200,9 +197,8 @@ func (m *machine) powerOff(ctx context.Context) error {
 	return nil
 }
 
-// watch waits for a boot's end. A machine whose init ends of itself was rebooted
-// or switched off from inside, by the system call for that: the kernel tells the
-// two apart by the signal.
+// watch waits for a boot's end. A machine whose init ends of itself was rebooted or switched off from inside, by the system call for that:
+// the kernel tells the two apart by the signal.
 func (m *machine) watch(cmd *exec.Cmd, b *boot) {
 	_ = cmd.Wait()
 	b.status, _ = cmd.ProcessState.Sys().(syscall.WaitStatus)
@@ -325,8 +321,7 @@ func (s *supervisor) machine(name string) (*machine, error) {
 // machineConfig is what a machine's init is told in a file.
 type machineConfig struct {
 	Name string `json:"name"`
-	// Dir holds the machine's layers and its disks, and Logs what it logs, both
-	// as seen from outside.
+	// Dir holds the machine's layers and its disks, and Logs what it logs, both as seen from outside.
 	Dir    string `json:"dir"`
 	Logs   string `json:"logs"`
 	BootID string `json:"bootID"`

@@ -121,8 +121,7 @@ func copyFiles(to, from string) error {
 	})
 }
 
-// What on another machine asks systemd asks this machine's kernel, which for a
-// process in a namespace means that namespace.
+// What on another machine asks systemd asks this machine's kernel, which for a process in a namespace means that namespace.
 const (
 	rebootScript    = "#!/bin/busybox sh\nexec /bin/busybox reboot -f\n"
 	systemctlScript = `#!/bin/busybox sh

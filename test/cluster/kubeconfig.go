@@ -9,8 +9,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// writeKubeconfig issues a client certificate and writes a kubeconfig around it
-// that stands alone.
+// writeKubeconfig issues a client certificate and writes a kubeconfig around it that stands alone.
 func (a *authority) writeKubeconfig(path, server, name string, who identityOf) error {
 	if err := a.issue(name, who); err != nil {
 		return err

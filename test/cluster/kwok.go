@@ -15,8 +15,7 @@ import (
 //go:embed stages.yaml
 var stages string
 
-// kwokManaged marks the nodes that kwok plays the kubelet of. It leaves the real
-// machines alone.
+// kwokManaged marks the nodes that kwok plays the kubelet of. It leaves the real machines alone.
 const kwokManaged = "kwok.x-k8s.io/node"
 
 func (s *supervisor) startKwok() error {

@@ -10,8 +10,7 @@ import (
 	"testing"
 )
 
-// testLog writes lines into a test's log until the test ends, after which that
-// is not allowed any more.
+// testLog writes lines into a test's log until the test ends, after which that is not allowed any more.
 type testLog struct {
 	mu sync.Mutex
 	t  testing.TB
@@ -44,8 +43,7 @@ func (l *lockedWriter) Write(p []byte) (int, error) {
 	return l.w.Write(p)
 }
 
-// buildLog is where the progress of builds goes: to be seen at once, and not with
-// a test's log when that has ended.
+// buildLog is where the progress of builds goes: to be seen at once, and not with a test's log when that has ended.
 func buildLog(w io.Writer) io.Writer {
 	if locked, ok := w.(*lockedWriter); ok {
 		if _, ok := locked.w.(*testLog); ok {

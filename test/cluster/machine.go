@@ -68,8 +68,7 @@ func (c *Cluster) machineStates(ctx context.Context) ([]MachineState, error) {
 	return states, c.control.call(ctx, "GET", "/machines", nil, &states)
 }
 
-// controlPlaneLabel marks the first machine, where what wants to run beside the
-// control plane goes.
+// controlPlaneLabel marks the first machine, where what wants to run beside the control plane goes.
 const controlPlaneLabel = "node-role.kubernetes.io/control-plane"
 
 // waitForMachines returns when every machine is ready.
@@ -106,9 +105,8 @@ func (m *Machine) BootID() string {
 	return state.BootID
 }
 
-// Reboot reboots the machine and returns when its node is ready with the new boot
-// id. What was in memory is lost, what was on disk is not. All pods that are not
-// finished are started again.
+// Reboot reboots the machine and returns when its node is ready with the new boot id. What was in memory is lost, what was on disk is not.
+// All pods that are not finished are started again.
 func (m *Machine) Reboot(ctx context.Context) error {
 	if err := m.do(ctx, "reboot"); err != nil {
 		return err
@@ -227,8 +225,7 @@ func (m *Machine) WriteFile(path string, data []byte, mode fs.FileMode) error {
 	return file.Close()
 }
 
-// open opens a file as the machine sees it. Symbolic links lead to where they
-// lead in the machine, never out of it.
+// open opens a file as the machine sees it. Symbolic links lead to where they lead in the machine, never out of it.
 func (m *Machine) open(path string, flags uint64, mode fs.FileMode) (*os.File, error) {
 	state, err := m.state(context.Background())
 	if err != nil {

@@ -39,10 +39,8 @@ const (
 	ServiceDir = "/etc/machine/services"
 )
 
-// machineInit is the first process of a machine. It sets the machine up, keeps
-// the container runtime and the kubelet running, with what the machine has of its
-// own, and collects orphans. When it ends, the kernel ends every other process of
-// the machine.
+// machineInit is the first process of a machine. It sets the machine up, keeps the container runtime and the kubelet running, with what the
+// machine has of its own, and collects orphans. When it ends, the kernel ends every other process of the machine.
 type machineInit struct {
 	config   machineConfig
 	lifeline *bufio.Reader

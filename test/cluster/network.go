@@ -20,9 +20,8 @@ import (
 //	 (API server)       │   cni0 10.244.1.1 ── pods     │   cni0 10.244.2.1 ── pods
 //	                    └──────────────────────────────┘
 //
-// Each machine's interface is one end of a pair whose other end is on the bridge,
-// and goes away with the machine's network namespace. No packet is forwarded
-// beyond the bridge, and this machine's own routes and rules stay as they are.
+// Each machine's interface is one end of a pair whose other end is on the bridge, and goes away with the machine's network namespace. No
+// packet is forwarded beyond the bridge, and this machine's own routes and rules stay as they are.
 
 // Hardware addresses are fixed. A bridge that is given none has that of one of its ports, and so another one whenever a machine
 // reboots or a pod ends: whoever knows the old one then speaks to no one, for many seconds.

@@ -192,8 +192,7 @@ func (c *Cluster) simulatedNodes(ctx context.Context) ([]corev1.Node, error) {
 	return nodes, nil
 }
 
-// waitForSimulatedNodes returns when that many are ready, which includes that the
-// node controller has taken notice.
+// waitForSimulatedNodes returns when that many are ready, which includes that the node controller has taken notice.
 func (c *Cluster) waitForSimulatedNodes(ctx context.Context, want int) error {
 	interval := max(100*time.Millisecond, time.Duration(want)*time.Millisecond/2)
 	ready := 0
@@ -216,8 +215,7 @@ func (c *Cluster) waitForSimulatedNodes(ctx context.Context, want int) error {
 	return nil
 }
 
-// nodeReady reports whether pods can be scheduled to a node as far as its state,
-// and not a person's wish, is concerned.
+// nodeReady reports whether pods can be scheduled to a node as far as its state, and not a person's wish, is concerned.
 func nodeReady(node *corev1.Node) bool {
 	for _, taint := range node.Spec.Taints {
 		if taint.Key == corev1.TaintNodeNotReady || taint.Key == corev1.TaintNodeUnreachable {

@@ -20,8 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tools are the programs that machines need of this machine, whose file system
-// they see, and the Debian packages that have them.
+// tools are the programs that machines need of this machine, whose file system they see, and the Debian packages that have them.
 var tools = []struct{ name, pkg string }{
 	{"containerd", "containerd"},
 	{"ctr", "containerd"},

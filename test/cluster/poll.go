@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// poll asks for a condition at once and then every interval, until it holds,
-// fails, or the context ends.
+// poll asks for a condition at once and then every interval, until it holds, fails, or the context ends.
 func poll(ctx context.Context, interval time.Duration, condition func() (bool, error)) error {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()

@@ -30,8 +30,7 @@ func identify(pid int) (identity, error) {
 	if err != nil {
 		return identity{}, err
 	}
-	// The second field is the name in parentheses, which may contain anything.
-	// The start time is the 22nd field, and the state the third.
+	// The second field is the name in parentheses, which may contain anything. The start time is the 22nd field, and the state the third.
 	fields := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:])
 	if len(fields) < 20 {
 		return identity{}, fmt.Errorf("parsing /proc/%d/stat", pid)
@@ -62,8 +61,7 @@ func (i identity) kill(ctx context.Context) error {
 
 // children starts processes that die with this one, however it dies.
 //
-// The kernel ties a child's fate to the thread that started it, not to the
-// process, so one thread starts them all and never ends.
+// The kernel ties a child's fate to the thread that started it, not to the process, so one thread starts them all and never ends.
 type children struct {
 	requests chan func()
 	once     sync.Once

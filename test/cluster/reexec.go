@@ -7,9 +7,8 @@ import (
 	"os"
 )
 
-// The names under which an executable that contains this package is started again
-// to play another part. A test has no main function to give a subcommand to, and
-// a helper program would have to be built and kept in step with the test.
+// The names under which an executable that contains this package is started again to play another part. A test has no main function to give
+// a subcommand to, and a helper program would have to be built and kept in step with the test.
 const (
 	supervisorName  = "moult-cluster-supervisor"
 	machineInitName = "moult-machine-init"

@@ -18,16 +18,14 @@ import (
 	"strconv"
 )
 
-// record is what the registry knows of one cluster: enough to remove every trace
-// of it after all its processes were killed. It is written before the thing it
-// names is made.
+// record is what the registry knows of one cluster: enough to remove every trace of it after all its processes were killed. It is written
+// before the thing it names is made.
 type record struct {
 	ID  string `json:"id"`
 	Dir string `json:"dir"`
 	// Temporary says that Dir goes away with the cluster.
 	Temporary bool `json:"temporary,omitempty"`
-	// Supervisor is the process that the cluster lives and dies with. Before it
-	// runs, that is the process that is about to start it.
+	// Supervisor is the process that the cluster lives and dies with. Before it runs, that is the process that is about to start it.
 	Supervisor identity   `json:"supervisor"`
 	Processes  []identity `json:"processes,omitempty"`
 	Ports      []int      `json:"ports,omitempty"`
@@ -37,8 +35,7 @@ type record struct {
 	Cgroups []string     `json:"cgroups,omitempty"`
 }
 
-// registry is the directory of one record and one control socket a cluster,
-// shared by all clusters of this user on this machine.
+// registry is the directory of one record and one control socket a cluster, shared by all clusters of this user on this machine.
 type registry struct{ dir string }
 
 func openRegistry() (registry, error) {
@@ -164,9 +161,8 @@ func newID() string {
 	return hex.EncodeToString(b[:])
 }
 
-// freePorts picks ports that nothing listens on and no other cluster was given.
-// They lie below the range that the kernel takes ports of outgoing connections
-// from, which might otherwise be in use by the time the server starts.
+// freePorts picks ports that nothing listens on and no other cluster was given. They lie below the range that the kernel takes ports of
+// outgoing connections from, which might otherwise be in use by the time the server starts.
 func freePorts(n int, others []*record) ([]int, error) {
 	taken := make(map[int]bool)
 	for _, other := range others {
@@ -193,8 +189,7 @@ func freePorts(n int, others []*record) ([]int, error) {
 	return ports, nil
 }
 
-// freeSubnet picks a network that overlaps no other cluster's and none that this
-// machine has an address in.
+// freeSubnet picks a network that overlaps no other cluster's and none that this machine has an address in.
 func freeSubnet(others []*record) (netip.Prefix, error) {
 	var taken []netip.Prefix
 	for _, other := range others {

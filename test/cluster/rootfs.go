@@ -14,8 +14,7 @@ import (
 // kubeletPath is where a machine has its kubelet.
 const kubeletPath = "/usr/local/bin/kubelet"
 
-// kernelFiles are the settings that a kubelet wants to see, and would otherwise
-// change for the whole of this machine.
+// kernelFiles are the settings that a kubelet wants to see, and would otherwise change for the whole of this machine.
 var kernelFiles = map[string]string{
 	"/proc/sys/vm/overcommit_memory":      "1",
 	"/proc/sys/vm/panic_on_oom":           "0",

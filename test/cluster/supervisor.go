@@ -33,8 +33,7 @@ type spec struct {
 	PodSeconds float64 `json:"podSeconds"`
 	AuditLog   bool    `json:"auditLog,omitempty"`
 	Programs   string  `json:"programs"`
-	// Owned says that the cluster ends with the process at the other end of the
-	// owner pipe.
+	// Owned says that the cluster ends with the process at the other end of the owner pipe.
 	Owned bool `json:"owned"`
 }
 
@@ -129,8 +128,7 @@ func (s *supervisor) stopOnSignal() {
 	}()
 }
 
-// stopWithOwner stops when the other end of the pipe is closed, be it by the
-// owner's death. Nothing is ever written to it.
+// stopWithOwner stops when the other end of the pipe is closed, be it by the owner's death. Nothing is ever written to it.
 func (s *supervisor) stopWithOwner(pipe *os.File) {
 	go func() {
 		_, _ = io.Copy(io.Discard, pipe)

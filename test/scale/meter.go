@@ -116,8 +116,7 @@ func (m *meter) open(auditLog string) (err error) {
 	return m.log.Read("\x00", func(*audit.Event) {}) // No line has that.
 }
 
-// read counts the requests since the last time: into u, or into before if they were received before began. It reports
-// whether some came.
+// read counts the requests since the last time: into u, or into before if they were received before began. It reports whether some came.
 func (m *meter) read(u, before *usage, began time.Time) (came bool, err error) {
 	if m.calls != nil {
 		now := m.calls()

@@ -17,8 +17,7 @@ import (
 // nodeTally counts what happens to nodes, change by change.
 type nodeTally struct {
 	mu sync.Mutex
-	// concurrency is how many nodes may be claimed at once, and limit how many may be unavailable when one is claimed; 0 is
-	// no limit.
+	// concurrency is how many nodes may be claimed at once, and limit how many may be unavailable when one is claimed; 0 is no limit.
 	concurrency, limit int
 	nodes              map[string]*nodeState
 	// claimed and unavailable are how many nodes are so now, and mostClaimed and mostUnavailable the most there were.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The pause command holds a pod's namespaces open on the test machines, where
-// no registry can be reached to pull one from.
+// The pause command holds a pod's namespaces open on the test machines, where no registry can be reached to pull one from.
 package main
 
 import (

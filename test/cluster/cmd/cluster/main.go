@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The cluster command runs a Kubernetes cluster on this machine, for whoever is
-// not a Go test. See package cluster for what it is made of.
+// The cluster command runs a Kubernetes cluster on this machine, for whoever is not a Go test. See package cluster for what it is made of.
 package main
 
 import (
