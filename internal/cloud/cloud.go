@@ -14,6 +14,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -144,4 +146,18 @@ type Progress struct {
 type Suspender interface {
 	// Suspend stops the balancing. With on false it resumes what Moult suspended, also in another process. Both may be repeated.
 	Suspend(ctx context.Context, on bool) error
+}
+
+// Endpoint reads the URL of a cloud's API. Credentials are sent there, so it must be an https URL, or an http one of this machine.
+func Endpoint(text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	ip := net.ParseIP(u.Hostname())
+	loopback := u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
+	if u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || !loopback) {
+		return nil, fmt.Errorf("%q must be an https URL, or an http one of this machine", text)
+	}
+	return u, nil
 }

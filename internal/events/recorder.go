@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
@@ -186,4 +187,24 @@ func (r *Recorder) send(ctx context.Context, result *record.EventCorrelateResult
 		return result.Event, nil // An earlier attempt succeeded.
 	}
 	return written, err
+}
+
+// onNode returns the constructor of an Event about the node that the controller runs on. As in the kubelet's own Events, the uid
+// is the node's name, because kubectl describe finds it by that.
+func onNode(kind, reason, what string) func(node, name string) Event {
+	return func(node, name string) Event {
+		return Event{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node, UID: types.UID(node)}}, kind, reason, name + what}
+	}
+}
+
+var (
+	// ControllerStarting: the controller is about to start on this node.
+	ControllerStarting = onNode(normal, "Starting", " is starting")
+	// ControllerStarted: the controller watches.
+	ControllerStarted = onNode(normal, "Started", " has started")
+)
+
+// ControllerStartFailed: the controller could not start.
+func ControllerStartFailed(node, name string, err error) Event {
+	return onNode(warning, "StartFailed", " could not start: "+err.Error())(node, name)
 }

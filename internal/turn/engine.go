@@ -340,7 +340,7 @@ func (p *Pass[T]) Start(ctx context.Context) ([]T, error) {
 // cacheShowsBudgets reports whether the cache shows each budget as it was when the rollout got its present spec. Otherwise a rollout that is
 // applied together with its budget could claim nodes before the cache shows that budget. The API server is asked once for each spec.
 func (p *Pass[T]) cacheShowsBudgets(ctx context.Context) (bool, error) {
-	spec := rolloutSpec{p.UID, p.Generation}
+	spec := fmt.Sprintf("%s/%d", p.UID, p.Generation)
 	if last, ok := p.admitted.Load(p.Key); ok && last == spec {
 		return true, nil
 	}
@@ -360,12 +360,6 @@ func (p *Pass[T]) cacheShowsBudgets(ctx context.Context) (bool, error) {
 	}
 	p.admitted.Store(p.Key, spec)
 	return true, nil
-}
-
-// rolloutSpec identifies one spec of a rollout.
-type rolloutSpec struct {
-	uid        types.UID
-	generation int64
 }
 
 // Decide decides which nodes start in this fleet.

@@ -36,10 +36,8 @@ func Transitions(before *v1alpha1.NodeRolloutStatus, r *v1alpha1.NodeRollout) (a
 	if halted := HaltedNow(was.Message, is.Message, now.Wave); halted != "" {
 		all = append(all, events.NodeRolloutHalted(r, halted))
 	}
-	isReady := func(s *v1alpha1.NodeRolloutStatus) bool {
-		return meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionReady)
-	}
-	if isReady(now) && !isReady(before) && now.Counts != nil && now.Counts.Total > 0 {
+	wasReady := meta.IsStatusConditionTrue(before.Conditions, v1alpha1.ConditionReady)
+	if !wasReady && meta.IsStatusConditionTrue(now.Conditions, v1alpha1.ConditionReady) && now.Counts != nil && now.Counts.Total > 0 {
 		all = append(all, events.NodeRolloutComplete(r))
 	}
 	return all

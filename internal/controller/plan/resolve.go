@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -141,4 +142,19 @@ func postCompleteLabels(p *upgradev1.Plan) (valid map[string]string, err error) 
 		}
 	}
 	return valid, err
+}
+
+var variable = regexp.MustCompile(`\$\$|\$\([^)]*\)`)
+
+// expand replaces $(NAME) by its value as Kubernetes does in a container's arguments: $$ is a literal $, and an unknown name stays as it is.
+func expand(text string, values map[string]string) string {
+	return variable.ReplaceAllStringFunc(text, func(found string) string {
+		if found == "$$" {
+			return "$"
+		}
+		if value, ok := values[strings.TrimSuffix(strings.TrimPrefix(found, "$("), ")")]; ok {
+			return value
+		}
+		return found
+	})
 }

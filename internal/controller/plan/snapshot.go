@@ -4,6 +4,7 @@ package plan
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -35,12 +36,9 @@ func (c *Controller) gather(ctx context.Context, key types.NamespacedName) (snap
 	}
 	ofPlan := []client.ListOption{client.InNamespace(key.Namespace), client.MatchingFields{indexPlan: key.Name}, client.UnsafeDisableDeepCopy}
 	var jobs batchv1.JobList
-	if err := c.Client.List(ctx, &jobs, ofPlan...); err != nil {
-		return snapshot{}, fmt.Errorf("listing jobs, %w", err)
-	}
 	var pods corev1.PodList
-	if err := c.Client.List(ctx, &pods, ofPlan...); err != nil {
-		return snapshot{}, fmt.Errorf("listing pods, %w", err)
+	if err := errors.Join(c.Client.List(ctx, &jobs, ofPlan...), c.Client.List(ctx, &pods, ofPlan...)); err != nil {
+		return snapshot{}, fmt.Errorf("listing jobs and pods, %w", err)
 	}
 	s := snapshot{Snapshot: nodes, jobs: map[string][]*batchv1.Job{}, pods: map[string][]*corev1.Pod{}}
 	for i := range jobs.Items {
