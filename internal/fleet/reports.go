@@ -29,6 +29,18 @@ type written struct {
 	version string
 }
 
+func (w written) isNewerThan(version string) bool {
+	order, err := resourceversion.CompareResourceVersion(version, w.version)
+	return err == nil && order < 0
+}
+
+// IsStale reports whether a rollout that was read at this resourceVersion does not show this process's last write of its status.
+func (r *Reports) IsStale(rollout types.UID, version string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.last[rollout].isNewerThan(version)
+}
+
 // NewReports returns an empty store.
 func NewReports() *Reports {
 	return &Reports{last: map[types.UID]written{}, started: map[types.UID][]string{}}
@@ -60,8 +72,7 @@ func (r *Reports) Next(rollout types.UID, version string, changed bool, now time
 	if !ok {
 		return changed, again
 	}
-	order, err := resourceversion.CompareResourceVersion(version, last.version)
-	stale := err == nil && order < 0 // The read status is older than the written one, so it may look unchanged.
+	stale := last.isNewerThan(version) // So it may look unchanged.
 	switch due := last.at.Add(StatusInterval); {
 	case !changed && !stale:
 		return false, again

@@ -154,3 +154,35 @@ func TestRestarted(t *testing.T) {
 		t.Errorf("the same process and a new one each time differ (-same +new):\n%s", diff)
 	}
 }
+
+// A status that the cache shows later than this process has written another one is not acted on: it may list operations that were withdrawn.
+func TestStaleStatus(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(corev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	rollout := &v1alpha1.NodeRollout{
+		ObjectMeta: metav1.ObjectMeta{Name: "workers", UID: "uid", ResourceVersion: "100"},
+		Spec:       v1alpha1.NodeRolloutSpec{Replacement: &v1alpha1.Replacement{ScaleSets: []string{"workers"}}},
+	}
+	store := clientfake.NewClientBuilder().WithScheme(scheme).WithObjects(rollout).Build()
+	recorder := events.NewRecorder(t.Context(), clock.RealClock{}, fake.NewClientset().CoreV1().Events(""), scheme, "moult", "n1")
+	defer recorder.Shutdown(context.WithoutCancel(t.Context()))
+	clk := clocktesting.NewFakePassiveClock(noon)
+	asked := false
+	c := NewController(clk, store, store, nil, fleet.New(clk, store, nil), recorder, Options{
+		Clouds: func(context.Context, *v1alpha1.CloudProvider) (cloud.Cloud, error) {
+			asked = true
+			return nil, errors.New("not here")
+		},
+	})
+	for _, version := range []string{"101", "100"} {
+		acts := version == "100"
+		c.Reports.Written("uid", version, noon)
+		result, err := c.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(rollout)})
+		if err != nil || asked != acts || !acts && result.RequeueAfter != fleet.Coalesce {
+			t.Errorf("after a write with resourceVersion %s: the cloud was asked: %t, again after %s, %v", version, asked, result.RequeueAfter, err)
+		}
+		asked = false
+	}
+}
