@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package flags has the flags that several commands share: --output, --dry-run, and others with a few values.
+package flags
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"moult.dev/moult/internal/cli/text"
+)
+
+// Choice is a flag with a few values. Value is empty if the flag is not set.
+type Choice struct {
+	Value  string
+	values []string
+}
+
+// Add adds the flag to a command, with completion.
+func (c *Choice) Add(cmd *cobra.Command, name, short, usage string, values ...string) {
+	c.values = values
+	cmd.Flags().VarP(c, name, short, usage)
+	if err := cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // The flag does not exist.
+	}
+}
+
+// Set implements pflag.Value.
+func (c *Choice) Set(value string) error {
+	if value != "" && !slices.Contains(c.values, value) {
+		return fmt.Errorf("it must be %s", text.Or(c.values))
+	}
+	c.Value = value
+	return nil
+}
+
+// String implements pflag.Value.
+func (c *Choice) String() string { return c.Value }
+
+// Type implements pflag.Value.
+func (*Choice) Type() string { return "string" }
+
+// Values of --dry-run.
+const (
+	DryRunNone   = "none"
+	DryRunClient = "client"
+	DryRunServer = "server"
+)
+
+// DryRun is --dry-run.
+type DryRun struct{ Choice }
+
+// Add adds the flag to a command.
+func (d *DryRun) Add(cmd *cobra.Command) {
+	d.Value = DryRunNone
+	d.Choice.Add(cmd, "dry-run", "",
+		`"none", "client" (say what would be written) or "server" (the API server checks each request and writes nothing).`,
+		DryRunNone, DryRunClient, DryRunServer)
+}
+
+// Client reports whether no request is sent.
+func (d *DryRun) Client() bool { return d.Value == DryRunClient }
+
+// Request returns the field dryRun of a request.
+func (d *DryRun) Request() []string {
+	if d.Value == DryRunServer {
+		return []string{metav1.DryRunAll}
+	}
+	return nil
+}
+
+// Suffix returns the end of a message about a change that was not written.
+func (d *DryRun) Suffix() string {
+	switch d.Value {
+	case DryRunClient:
+		return " (dry run)"
+	case DryRunServer:
+		return " (server dry run)"
+	}
+	return ""
+}
+
+// Formats of output.
+const (
+	Wide = "wide"
+	JSON = "json"
+	YAML = "yaml"
+	Name = "name"
+)
+
+// Output is --output.
+type Output struct{ Choice }
+
+// Add adds the flag with these formats to a command.
+func (o *Output) Add(cmd *cobra.Command, formats ...string) {
+	o.Choice.Add(cmd, "output", "o", "Output format: "+text.Or(formats)+".", formats...)
+}
+
+// Wide reports whether the output shows everything.
+func (o *Output) Wide() bool { return o.Value == Wide }
+
+// Structured reports whether the output is JSON or YAML.
+func (o *Output) Structured() bool { return o.Value == JSON || o.Value == YAML }
+
+// Print writes content as JSON or YAML.
+func (o *Output) Print(to io.Writer, content any) error {
+	out, err := json.MarshalIndent(content, "", "    ")
+	out = append(out, '\n')
+	if err == nil && o.Value == YAML {
+		out, err = yaml.JSONToYAML(out)
+	}
+	if err != nil {
+		return fmt.Errorf("writing the output, %w", err)
+	}
+	_, err = to.Write(out)
+	return err
+}
