@@ -34,11 +34,13 @@ func (w written) isNewerThan(version string) bool {
 	return err == nil && order < 0
 }
 
-// IsStale reports whether a rollout that was read at this resourceVersion does not show this process's last write of its status.
-func (r *Reports) IsStale(rollout types.UID, version string) bool {
+// IsStale reports whether a rollout that was read at this resourceVersion does not show this process's last write of its status. A write of a
+// minute ago does not count: if the cache does not show it, it never will, as after etcd was restored from a backup.
+func (r *Reports) IsStale(rollout types.UID, version string, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.last[rollout].isNewerThan(version)
+	last := r.last[rollout]
+	return now.Sub(last.at) < time.Minute && last.isNewerThan(version)
 }
 
 // NewReports returns an empty store.

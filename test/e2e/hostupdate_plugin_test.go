@@ -178,7 +178,7 @@ func TestPluginHosts(t *testing.T) {
 		Waves:  []v1alpha1.Wave{{Name: "canary", Size: ptr.To(intstr.FromInt32(1)), Approval: v1alpha1.ApprovalManual}},
 	}
 	says(t, []string{"preview", write(t, r), "--turn=1m"}, "NodeRollout "+name+"  not in the cluster yet  3 nodes selected", "HostSilent",
-		"Whether there is an update is not known of 3 nodes", "does not end by itself")
+		"does not end by itself")
 	refuses(t, []string{"status", "nr/" + name}, "NodeRollout "+name+" not found")
 	createRollout(t, r)
 
@@ -291,7 +291,7 @@ func TestPluginHostsThatWait(t *testing.T) {
 		want   v1alpha1.Reason
 		says   string
 	}{
-		{func(*v1alpha1.HostUpdate) {}, v1alpha1.ReasonDetectOnly, "→ without detectOnly in the spec its turn could begin"},
+		{func(*v1alpha1.HostUpdate) {}, v1alpha1.ReasonDetectOnly, "spec.hostUpdate.detectOnly leaves it at that"},
 		{func(u *v1alpha1.HostUpdate) { *u = v1alpha1.HostUpdate{Version: "9.9.9"} }, v1alpha1.ReasonVersionNotOffered, "the rollout wants 9.9.9"},
 		{func(u *v1alpha1.HostUpdate) {
 			*u = v1alpha1.HostUpdate{MinimumAge: &metav1.Duration{Duration: 72 * 3600e9}}

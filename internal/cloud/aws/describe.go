@@ -56,7 +56,7 @@ func (s *scaleSet) Describe(ctx context.Context) (cloud.Set, error) {
 			return cloud.Set{}, err
 		}
 	}
-	set.Busy, err = s.busyReason(ctx)
+	set.Busy, err = s.busyReason(ctx, g)
 	return set, err
 }
 
@@ -106,8 +106,11 @@ func mixesSpot(g *types.AutoScalingGroup) bool {
 	return !onDemand && !spot
 }
 
-// busyReason says which instance refresh is under way.
-func (s *scaleSet) busyReason(ctx context.Context) (string, error) {
+// busyReason says which instance refresh is under way, or that the group is being deleted.
+func (s *scaleSet) busyReason(ctx context.Context, g *types.AutoScalingGroup) (string, error) {
+	if status := aws.ToString(g.Status); status != "" {
+		return "it is being deleted: " + status, nil
+	}
 	out, err := s.c.scaling.DescribeInstanceRefreshes(ctx, &autoscaling.DescribeInstanceRefreshesInput{
 		AutoScalingGroupName: aws.String(s.name), MaxRecords: aws.Int32(5),
 	})

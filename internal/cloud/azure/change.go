@@ -73,9 +73,15 @@ func (s *scaleSet) Submit(ctx context.Context, m *memory) error {
 	} else {
 		update.SKU = skuWithCapacity(set, value(set.SKU.Capacity)+int64(m.Add))
 	}
-	if m.Resume, err = s.patch(ctx, set, m.Token, update); cloud.KindOf(err) == cloud.KindConflict {
-		// This same PATCH may have been delivered twice: the next attempt reads the scale set again.
-		return cloud.Errorf(cloud.KindUnavailable, "%w", err)
+	if m.Resume, err = s.patch(ctx, set, m.Token, update); cloud.KindOf(err) != cloud.KindConflict {
+		return err
+	}
+	// This same PATCH may have been delivered twice.
+	switch now, unknown := s.get(ctx); {
+	case unknown != nil:
+		return cloud.Errorf(cloud.KindUnavailable, "%w", unknown)
+	case hasToken(now, m.Token):
+		return nil
 	}
 	return err
 }

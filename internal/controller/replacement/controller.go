@@ -111,8 +111,8 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	if stored == nil || !turnof.Replaces(stored) {
 		return wake, c.forget(ctx, key, stored)
 	}
-	if c.Reports.IsStale(stored.GetUID(), stored.GetResourceVersion()) {
-		return c.Clock.Now().Add(fleet.Coalesce), nil // The status may list operations that were withdrawn, and they must not be sent.
+	if now := c.Clock.Now(); c.Reports.IsStale(stored.GetUID(), stored.GetResourceVersion(), now) {
+		return now.Add(fleet.Coalesce), nil // The status may list operations that were withdrawn, and they must not be sent.
 	}
 	// Later changes may be missing from the snapshot. They wake the rollout until it is known to wait for nothing.
 	c.Waiting.Set(key, true)

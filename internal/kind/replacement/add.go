@@ -65,6 +65,9 @@ func (w *World) failIfNotAdded(t *Turn, s *Set) {
 
 // additionsBlocked says why the cloud adds no machines in place of deleted ones, or "". Meanwhile no further machine may be deleted first.
 func (w *World) additionsBlocked(s *Set, turns []*Turn) string {
+	if s.Unfit != "" {
+		return s.Unfit
+	}
 	for _, t := range turns {
 		switch {
 		case t.ScaleSet != s.Name || t.Over || t.Phase != v1alpha1.MachineAdding:

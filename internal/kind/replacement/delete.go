@@ -155,6 +155,8 @@ func (w *World) orderDeletion(t *Turn, s *Set, m *cloud.Machine) {
 	case m == nil:
 	case why != "":
 		t.Message = why
+	case t.DeletesFirst && !t.OnReplacement && s.Unfit != "":
+		t.Message = s.Unfit // No machine would be added in its place.
 	default:
 		t.Step, t.Message = StepDelete, cmp.Or(s.Message, s.Unfit, "machine "+m.ID+" will be deleted")
 	}

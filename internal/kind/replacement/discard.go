@@ -69,6 +69,8 @@ func (w *World) discardReplacement(t *Turn, s *Set) {
 	case !w.ControlPlane && w.keepsFailed(t):
 	case m.State == cloud.Deleting:
 		t.Message = "machine " + m.ID + " is being deleted"
+	case w.duplicateNodes(m) != "":
+		t.Message = w.duplicateNodes(m)
 	default:
 		t.OnReplacement = true
 		message := t.Message

@@ -232,6 +232,9 @@ func TestJudge(t *testing.T) {
 		"no quota":        {adding, func(s *scene) { s.set.NoRoom, s.set.NoRoomMessage = v1alpha1.ReasonCloudQuota, "no cores left" }, verdict{adding, StepAdd, v1alpha1.ReasonCloudQuota, "no cores left", false}},
 		"throttled":       {adding, func(s *scene) { s.set.Reason, s.set.Message = v1alpha1.ReasonCloudThrottled, "slow down" }, verdict{adding, StepAdd, v1alpha1.ReasonCloudThrottled, "slow down", false}},
 		"unfit meanwhile": {adding, func(s *scene) { s.set.Unfit = "it rolls by itself" }, verdict{adding, StepAdd, v1alpha1.ReasonScaleSetUnfit, "it rolls by itself", false}},
+		"deletes first, and unfit": {deleting, func(s *scene) {
+			s.turn.DeletesFirst, s.turn.Replacement, s.set.Unfit = true, "", "it rolls by itself"
+		}, verdict{deleting, StepNone, "", "it rolls by itself", false}},
 		"taken back, and unfit": {giving, func(s *scene) {
 			s.claim(func(c *v1alpha1.Claim) { c.Turn = "another" })
 			s.set.Unfit, s.Nodes["n-new"].Claim, s.Nodes["n-new"].Spec.Unschedulable = "it rolls by itself", &v1alpha1.Claim{Turn: "t", Cordoned: &metav1.Time{Time: now}}, true

@@ -282,6 +282,9 @@ func (w *World) notReady(t *Turn) string {
 	if n == nil {
 		return "the node of machine " + t.Replacement + " has not joined yet"
 	}
+	if _, m := w.MachineOf(n); m != nil && w.duplicateNodes(m) != "" {
+		return w.duplicateNodes(m)
+	}
 	if w.MatchOSImage && w.mayRejectReplacement(t) && n.Status.NodeInfo.OSImage == "" {
 		return "Node " + n.Name + " does not say yet what its OS image is"
 	}
