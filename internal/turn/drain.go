@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -197,7 +198,12 @@ func (p *Pass[T]) DrainNode(ctx context.Context, t T, since time.Time) (over boo
 		stage = Drained
 		p.WakeAt(p.Now.Add(fleet.Coalesce)) // The next pass reads the changed Node.
 	}
-	return false, p.ReportStage(ctx, t, stage)
+	err = p.ReportStage(ctx, t, stage)
+	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
+		log.FromContext(ctx).Error(err, "the conditions of a node are refused", "node", b.Node.Name)
+		return o.Done, nil // The drain goes on without them.
+	}
+	return false, err
 }
 
 // IsReportedDrained reports whether the node's conditions say that it is drained.

@@ -40,6 +40,7 @@ type Engine struct {
 	Fleet   *fleet.Fleet
 	Events  *events.Recorder
 	Reports *fleet.Reports
+	Waves   *fleet.Waves
 	// Waiting holds the rollouts that may continue after a change of a budget or a node. It also wakes a rollout when pods of its nodes change.
 	Waiting *fleet.Waiters
 	Retries *Retries
@@ -60,7 +61,7 @@ func NewEngine(
 ) *Engine {
 	e := &Engine{
 		Kind: kind, Clock: clk, Client: c, Fleet: f, Events: recorder,
-		Reports: fleet.NewReports(), Waiting: fleet.NewWaiters(), Retries: NewRetries(clk, kind),
+		Reports: fleet.NewReports(), Waves: fleet.NewWaves(), Waiting: fleet.NewWaiters(), Retries: NewRetries(clk, kind),
 		Drainer: drain.New(clk, live), live: live,
 	}
 	watcher := drain.NewWatcher(pods, e.PodsChanged)
@@ -99,6 +100,7 @@ func (e *Engine) Reconcile(ctx context.Context, request ctrl.Request, pass func(
 func (e *Engine) Forget(key types.NamespacedName) {
 	e.Waiting.Done(key)
 	e.admitted.Delete(key)
+	e.Waves.Forget(key)
 	metrics.Forget(metrics.Rollout{Kind: e.Kind, NamespacedName: key})
 }
 
@@ -320,9 +322,10 @@ func (p *Pass[T]) Start(ctx context.Context) ([]T, error) {
 	var err error
 	if p.settled || slices.ContainsFunc(p.chosen(), func(t T) bool { return p.Mechanism.Start(t) != nil }) {
 		if shown, err := p.cacheShowsBudgets(ctx); !shown {
+			next := slices.DeleteFunc(p.chosen(), func(t T) bool { return p.Mechanism.Start(t) != nil })
 			p.Decision.Start = nil
 			p.WakeAt(p.Now.Add(fleet.Coalesce))
-			return nil, err
+			return next, err // Turns with a claim go on.
 		}
 		err = p.Fleet.Admit(ctx, func(now fleet.Snapshot) error {
 			p.Now = p.Clock.Now() // The wait for the lock may be long.
@@ -334,6 +337,7 @@ func (p *Pass[T]) Start(ctx context.Context) ([]T, error) {
 	p.WakeAt(p.Decision.Next)
 	// Only now: the decision may not include a change during the pass, and such a change must wake the rollout.
 	p.Waiting.Set(p.Key, slices.ContainsFunc(p.Decision.Waiting, fleet.ForBudget))
+	p.Decision.Wave = p.Waves.Keep(p.Key, p.UID, p.Decision.Wave)
 	return p.chosen(), err
 }
 
@@ -366,6 +370,7 @@ func (p *Pass[T]) cacheShowsBudgets(ctx context.Context) (bool, error) {
 func (p *Pass[T]) Decide(f rollout.Fleet) {
 	units, total := nodeturn.Units(p.Turns)
 	s := p.Mechanism.Strategy(total)
+	s.Wave = p.Waves.Latest(p.Key, p.UID, s.Wave)
 	if slices.ContainsFunc(s.Order, func(o v1alpha1.Order) bool { return o.By == v1alpha1.OrderFewestEvictionsFirst }) {
 		f.Evictions = p.Fleet.CountEvictions(f.Nodes)
 	}

@@ -13,6 +13,7 @@ package eds
 
 import (
 	"context"
+	"errors"
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -61,7 +62,21 @@ func newRoot(name, short string) *cobra.Command {
 
 // one completes a verb with one argument, the name of an ExtendedDaemonSet.
 func (c *command) one(cmd *cobra.Command, run func(ctx context.Context, src *source.Source, name string) error) *cobra.Command {
+	if cmd.Args == nil {
+		cmd.Args = oneName
+	}
 	return source.Verb(c.cluster, cmd, []*source.Kind{source.DaemonSet}, func(ctx context.Context, src *source.Source, named source.Target) error {
 		return run(ctx, src, named.Name)
 	})
+}
+
+// oneName has the words of Datadog's plugin.
+func oneName(_ *cobra.Command, args []string) error {
+	switch len(args) {
+	case 0:
+		return errors.New("the extendeddaemonset name is required")
+	case 1:
+		return nil
+	}
+	return errors.New("only one extendeddaemonset name is allowed")
 }

@@ -5,6 +5,7 @@ package eds
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -55,7 +56,12 @@ func (c *command) newGetERS() *cobra.Command {
 
 // newGetOf returns the verb that shows objects of one kind.
 func (c *command) newGetOf(cmd *cobra.Command, of columns, rowOf func(*unstructured.Unstructured) row) *cobra.Command {
-	cmd.Args = cobra.MaximumNArgs(1)
+	cmd.Args = func(_ *cobra.Command, args []string) error {
+		if len(args) > 1 {
+			return errors.New("either one or no arguments are allowed")
+		}
+		return nil
+	}
 	s := &listing{command: c, columns: of}
 	s.addFlags(cmd, true)
 	source.AddAllNamespaces(cmd)

@@ -285,16 +285,16 @@ func waitForSet(b *bench) {
 }
 
 func refuseArguments(b *bench) {
-	const needed = "error: accepts 1 arg(s), received 0"
+	const needed = "error: the extendeddaemonset name is required"
 	for _, verb := range [][]string{
 		{"canary", "validate"}, {"canary", "pause"}, {"canary", "unpause"}, {"canary", "fail"}, {"canary", "reset"}, {"canary", "pods"}, {"pods"}, {"diff"},
 		{"pause-rolling-update"}, {"unpause-rolling-update"}, {"freeze-rollout"}, {"unfreeze-rollout"}, {"history"}, {"rollback"}, {"wait"},
 	} {
 		b.says(needed, verb...)
 	}
-	b.says("error: accepts at most 1 arg(s), received 2", "get", "a", "b")
-	b.says("error: accepts at most 1 arg(s), received 2", "get-ers", "a", "b")
-	b.says("error: accepts 1 arg(s), received 2", "history", "a", "b")
+	b.says("error: either one or no arguments are allowed", "get", "a", "b")
+	b.says("error: either one or no arguments are allowed", "get-ers", "a", "b")
+	b.says("error: only one extendeddaemonset name is allowed", "history", "a", "b")
 }
 
 func completeNames(b *bench) {

@@ -26,6 +26,7 @@ import (
 // forget drops the memory of a NodeRollout that is gone or belongs to another controller, and releases its nodes.
 func (c *Controller) forget(ctx context.Context, key types.NamespacedName, stored *unstructured.Unstructured) error {
 	c.Waiting.Done(key)
+	c.Waves.Forget(key)
 	c.memos.Delete(key)
 	c.Works.Keep(key, nil)
 	if stored == nil {
