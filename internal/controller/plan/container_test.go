@@ -59,7 +59,7 @@ func TestSecretVolume(t *testing.T) {
 		"s1":                    "secret-s1",
 		"a-b":                   "secret-a-b",
 		strings.Repeat("x", 56): "secret-" + strings.Repeat("x", 56), // 63
-		// printf %s secret-xxx… | sha256sum
+		// The end is the beginning of the SHA-256 of the whole name.
 		strings.Repeat("x", 57): "secret-" + long + "-1b9fe4edc5",
 		long + "-" + long:       "secret-" + long + "-d9f5d682d5",
 		"a.b":                   "secret-a-b-4e23aaee53",
