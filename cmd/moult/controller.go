@@ -300,7 +300,7 @@ func (s *settings) restConfig() (*rest.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("finding the API server (is $KUBECONFIG set?), %w", err)
 	}
-	cfg.QPS, cfg.Burst = s.qps, s.burst
+	cfg.QPS, cfg.Burst = cmp.Or(s.qps, -1), s.burst
 	cfg.UserAgent = "moult/" + version
 	// Within a cluster compression costs both sides more than it saves.
 	cfg.DisableCompression = true

@@ -38,12 +38,12 @@ type settings struct {
 	affinitySupport, logLevel    string
 	debug, leaderElect           bool
 	kubeconfig, master, nodeName string
-	installCRDs                  bool
 	metricsAddress, probeAddress string
 	qps                          float32
 	burst                        int
 	leaseDuration, renewDeadline time.Duration
 	retryPeriod                  time.Duration
+	installCRDs                  bool
 	userDefinedIgnore            bool
 }
 
@@ -113,8 +113,8 @@ func (s *settings) bind(flags *pflag.FlagSet) *variables {
 	add(v, &s.installCRDs, "install-crds", true, "MOULT_INSTALL_CRDS", "install or update the CustomResourceDefinitions at start")
 	add(v, &s.metricsAddress, "metrics-bind-address", ":8080", "MOULT_METRICS_BIND_ADDRESS", "where /metrics is served; 0 serves none")
 	add(v, &s.probeAddress, "health-probe-bind-address", ":8081", "MOULT_HEALTH_PROBE_BIND_ADDRESS", "where /healthz and /readyz are served; 0 serves none")
-	add(v, &s.qps, "kube-api-qps", 200, "", "requests a second to the API server")
-	add(v, &s.burst, "kube-api-burst", 400, "", "requests at once to the API server")
+	add(v, &s.qps, "kube-api-qps", 0, "", "most requests a second to the API server; 0 is no limit")
+	add(v, &s.burst, "kube-api-burst", 400, "", "most requests at once to the API server, with --kube-api-qps")
 
 	oneOf := func(value *string, of ...string) func() bool {
 		return func() bool { return slices.Contains(of, *value) }
