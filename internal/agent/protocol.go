@@ -32,8 +32,9 @@ type nodeState struct {
 	boot     string
 	attempts int
 
-	// meta is the Node that was read.
-	meta *metav1.PartialObjectMetadata
+	// meta is the Node that was read. latest is true if the API server has just returned it.
+	meta   *metav1.PartialObjectMetadata
+	latest bool
 }
 
 // readNode reads a Node. It returns false if no label names the interface of its host.
@@ -78,9 +79,9 @@ type step int
 const (
 	// idle: every wanted action is done.
 	idle step = iota
-	// acknowledge: acknowledge the wanted action on the Node.
+	// acknowledge: acknowledge the wanted action on the Node, because it takes long, or because the boot id must be recorded before a reboot.
 	acknowledge
-	// carryOn: do the acknowledged action, which an earlier process may have begun.
+	// carryOn: do the wanted action, which an earlier process may have begun.
 	carryOn
 )
 
@@ -89,12 +90,12 @@ func (s *nodeState) next() step {
 	switch {
 	case !isKnown(s.wanted):
 		return idle
-	case s.active != s.wanted:
+	case s.active == s.wanted && s.state != v1alpha1.HostStateBusy:
+		return idle
+	case s.active != s.wanted && (s.wanted == v1alpha1.HostActionPrepare || s.wanted == v1alpha1.HostActionReboot):
 		return acknowledge
-	case s.state == v1alpha1.HostStateBusy:
-		return carryOn
 	}
-	return idle
+	return carryOn
 }
 
 // isKnown reports whether the agent knows the action.

@@ -39,14 +39,14 @@ func TestNext(t *testing.T) {
 		// Before the operator has spoken.
 		{}:                                    idle,
 		{"", "unknown", "unknown", "unknown"}: idle,
-		// The rows of an update, in order.
-		{"stabilize", "unknown", "unknown", "unknown"}:        acknowledge,
+		// The rows of an update, in order. Only what takes long, and a reboot, is acknowledged first.
+		{"stabilize", "unknown", "unknown", "unknown"}:        carryOn,
 		{"stabilize", "stabilize", "busy", "unknown"}:         carryOn,
 		{"stabilize", "stabilize", "ready", "true"}:           idle,
 		{"prepare-update", "stabilize", "ready", "true"}:      acknowledge,
 		{"prepare-update", "prepare-update", "busy", "true"}:  carryOn,
 		{"prepare-update", "prepare-update", "ready", "true"}: idle,
-		{"perform-update", "prepare-update", "ready", "true"}: acknowledge,
+		{"perform-update", "prepare-update", "ready", "true"}: carryOn,
 		{"perform-update", "perform-update", "busy", "true"}:  carryOn,
 		{"perform-update", "perform-update", "ready", "true"}: idle,
 		{"reboot-update", "perform-update", "ready", "true"}:  acknowledge,
@@ -57,14 +57,14 @@ func TestNext(t *testing.T) {
 		{"stabilize", "stabilize", "error", "unknown"}:        idle,
 		{"prepare-update", "prepare-update", "error", "true"}: idle,
 		{"reboot-update", "reboot-update", "error", "true"}:   idle,
-		{"stabilize", "prepare-update", "error", "true"}:      acknowledge,
+		{"stabilize", "prepare-update", "error", "true"}:      carryOn,
 		// Given up in the middle.
-		{"stabilize", "prepare-update", "busy", "true"}: acknowledge,
-		{"stabilize", "reboot-update", "busy", "true"}:  acknowledge,
+		{"stabilize", "prepare-update", "busy", "true"}: carryOn,
+		{"stabilize", "reboot-update", "busy", "true"}:  carryOn,
 		// What the peer's operator may say.
 		{"unknown", "unknown", "unknown", "unknown"}:      idle,
-		{"unknown", "stabilize", "ready", "true"}:         acknowledge,
-		{"reset-state", "prepare-update", "busy", "true"}: acknowledge,
+		{"unknown", "stabilize", "ready", "true"}:         carryOn,
+		{"reset-state", "prepare-update", "busy", "true"}: carryOn,
 		{"reset-state", "reset-state", "busy", "true"}:    carryOn,
 		// Keys wiped by a person, and words that are none.
 		{"", "reboot-update", "busy", "true"}:                   idle,
@@ -115,8 +115,6 @@ func TestAcknowledgement(t *testing.T) {
 		others map[string]string
 		want   map[string]string
 	}{
-		"stabilize":     {"stabilize", nil, nil},
-		"perform":       {"perform-update", nil, nil},
 		"first attempt": {"prepare-update", nil, map[string]string{v1alpha1.AnnotationHostAttempts: "1"}},
 		"third attempt": {"prepare-update", map[string]string{v1alpha1.AnnotationHostAttempts: "2"}, map[string]string{v1alpha1.AnnotationHostAttempts: "3"}},
 		"attempts that are no number": {

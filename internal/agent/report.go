@@ -42,15 +42,21 @@ func (s *nodeState) acknowledgement(boot string) change {
 	return c
 }
 
-// success returns the change that reports the active action or a periodic check as done, with its findings. It is empty if the Node shows them
-// already.
-func (s *nodeState) success(o outcome, now time.Time) change {
+// ended returns the change that reports that an action, or a periodic check without one, has ended, and why it failed.
+func (s *nodeState) ended(action v1alpha1.HostAction, state v1alpha1.HostState, why string) change {
 	c := change{}
-	c.set(s.protocol.State, string(v1alpha1.HostStateReady))
-	c.set(v1alpha1.AnnotationHostError, "")
+	c.set(s.protocol.Active, string(cmp.Or(action, s.active)))
+	c.set(s.protocol.State, string(state))
+	c.set(v1alpha1.AnnotationHostError, shorten(why))
+	return c
+}
+
+// success returns the change that reports an action or a periodic check as done, with its findings. It is empty if the Node shows them already.
+func (s *nodeState) success(action v1alpha1.HostAction, o outcome, now time.Time) change {
+	c := s.ended(action, v1alpha1.HostStateReady, "")
 	c.set(v1alpha1.AnnotationHostBoot, "")
 	switch {
-	case isCheck(s.active):
+	case action == "" || isCheck(action):
 		s.addVersion(c, o.runs)
 		update, target := v1alpha1.HostUpdateFalse, ""
 		if o.offer.Available {
@@ -61,22 +67,14 @@ func (s *nodeState) success(o outcome, now time.Time) change {
 		if !o.offer.Available || target != s.target {
 			c.set(v1alpha1.AnnotationHostAttempts, "")
 		}
-	case s.active == v1alpha1.HostActionReboot:
+	case action == v1alpha1.HostActionReboot:
 		s.addVersion(c, o.runs)
 		c.set(v1alpha1.AnnotationHostAttempts, "")
 	}
 	c = s.missing(c)
-	if isCheck(s.active) && len(c) > 0 {
+	if (action == "" || isCheck(action)) && len(c) > 0 {
 		c.set(v1alpha1.AnnotationHostChecked, now.UTC().Format(time.RFC3339))
 	}
-	return c
-}
-
-// failure reports that the active action, or a periodic check, failed.
-func (s *nodeState) failure(err error) change {
-	c := change{}
-	c.set(s.protocol.State, string(v1alpha1.HostStateError))
-	c.set(v1alpha1.AnnotationHostError, shorten(err.Error()))
 	return c
 }
 

@@ -4,7 +4,6 @@ package agent
 
 import (
 	"encoding/json"
-	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -69,7 +68,7 @@ func TestSucceeded(t *testing.T) {
 			s, _ := readNode(nodeSaying(p, [4]string{tc.action, tc.action, "busy", "unknown"}, tc.others))
 			want := map[string]string{p.State: "ready"}
 			maps.Copy(want, tc.want)
-			expectChange(t, s.missing(s.success(tc.found, at)), want)
+			expectChange(t, s.missing(s.success(v1alpha1.HostAction(tc.action), tc.found, at)), want)
 		})
 	}
 }
@@ -81,17 +80,17 @@ func TestChecked(t *testing.T) {
 	known := outcome{runs: "1.0.0", offer: host.Offer{Available: true, Version: "1.1.0"}}
 
 	s, _ := readNode(nodeSaying(p, [4]string{"stabilize", "stabilize", "ready", "true"}, before))
-	expectChange(t, s.success(known, at), nil)
-	expectChange(t, s.success(outcome{runs: "1.0.0", offer: host.Offer{Available: true, Version: "1.2.0"}}, at), map[string]string{target: "1.2.0", checked: checkedAt})
-	expectChange(t, s.success(outcome{runs: "1.0.0"}, at), map[string]string{p.Update: "false", target: "-", checked: checkedAt})
+	expectChange(t, s.success("", known, at), nil)
+	expectChange(t, s.success("", outcome{runs: "1.0.0", offer: host.Offer{Available: true, Version: "1.2.0"}}, at), map[string]string{target: "1.2.0", checked: checkedAt})
+	expectChange(t, s.success("", outcome{runs: "1.0.0"}, at), map[string]string{p.Update: "false", target: "-", checked: checkedAt})
 
 	delete(s.meta.Labels, p.Update)
-	expectChange(t, s.success(known, at), map[string]string{checked: checkedAt, p.Update: "true"})
+	expectChange(t, s.success("", known, at), map[string]string{checked: checkedAt, p.Update: "true"})
 
 	s, _ = readNode(nodeSaying(p, [4]string{"stabilize", "stabilize", "error", "true"}, map[string]string{
 		version: "1.0.0", target: "1.1.0", v1alpha1.AnnotationHostError: "bad",
 	}))
-	expectChange(t, s.success(known, at), map[string]string{p.State: "ready", v1alpha1.AnnotationHostError: "-", checked: checkedAt})
+	expectChange(t, s.success("", known, at), map[string]string{p.State: "ready", v1alpha1.AnnotationHostError: "-", checked: checkedAt})
 }
 
 // TestOwnKeys: whatever happens, the agent writes no key but its own.
@@ -104,7 +103,7 @@ func TestOwnKeys(t *testing.T) {
 		for _, action := range []string{"stabilize", "unknown", "reset-state", "prepare-update", "perform-update", "reboot-update"} {
 			s, _ := readNode(nodeSaying(p, [4]string{action, action, "busy", "unknown"}, map[string]string{v1alpha1.AnnotationHostWanted: "1.2.0"}))
 			f := outcome{runs: "1.0.0", offer: host.Offer{Available: true, Version: "1.1.0"}}
-			for _, w := range []change{s.acknowledgement("boot"), s.success(f, at), s.failure(errors.New("bad"))} {
+			for _, w := range []change{s.acknowledgement("boot"), s.success(v1alpha1.HostAction(action), f, at), s.ended(v1alpha1.HostAction(action), v1alpha1.HostStateError, "bad")} {
 				for key := range w {
 					if !slices.Contains(annotations, key) {
 						t.Errorf("%s writes the annotation %s", action, key)

@@ -54,6 +54,7 @@ func (a *Agent) Run(ctx context.Context) error {
 
 // advance performs steps until it must wait for something.
 func (a *Agent) advance(ctx context.Context) {
+	acknowledged := false
 	for ctx.Err() == nil {
 		s := a.current()
 		if a.work != nil {
@@ -67,11 +68,12 @@ func (a *Agent) advance(ctx context.Context) {
 		}
 		switch s.next() {
 		case acknowledge:
-			if !a.acknowledge(ctx, s) {
+			if acknowledged = a.acknowledge(ctx, s); !acknowledged {
 				return
 			}
 		case carryOn:
-			a.begin(ctx, s.active, s)
+			s.latest = acknowledged
+			a.begin(ctx, s.wanted, s)
 			return
 		case idle:
 			if a.due && s.mayCheck() {
@@ -187,13 +189,13 @@ func (a *Agent) result(s *nodeState) change {
 	o := a.ended
 	switch {
 	case o.err == nil:
-		return s.success(*o, a.clock.Now())
+		return s.success(a.work.action, *o, a.clock.Now())
 	case a.work.action == "" && (a.failures < failedChecks || s.state == v1alpha1.HostStateError):
 		a.log.Info("a check has failed", "error", o.err, "failures", a.failures)
 		return nil
 	}
 	a.log.Error(o.err, "failed", "action", a.work.action, "failures", a.failures)
-	return s.failure(o.err)
+	return s.ended(a.work.action, v1alpha1.HostStateError, o.err.Error())
 }
 
 // endWork forgets the work, and sets the time of the next check.

@@ -20,7 +20,7 @@ const doubt = 15 * time.Second
 
 // work is an action or check of the host in progress.
 type work struct {
-	// action is the acknowledged action; empty for a periodic check.
+	// action is the wanted action; empty for a periodic check.
 	action v1alpha1.HostAction
 	cancel context.CancelFunc
 	// done receives one outcome.
@@ -45,10 +45,10 @@ func (w *work) matches(s *nodeState) bool {
 	if w.action == "" {
 		return s.mayCheck()
 	}
-	return s.next() == carryOn && s.active == w.action
+	return s.next() == carryOn && s.wanted == w.action
 }
 
-// begin starts the acknowledged action on the host, or a periodic check if action is empty.
+// begin starts the wanted action on the host, or a periodic check if action is empty.
 func (a *Agent) begin(ctx context.Context, action v1alpha1.HostAction, s *nodeState) {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &work{action: action, cancel: cancel, done: make(chan outcome, 1)}
@@ -109,9 +109,11 @@ func (a *Agent) reboot(ctx context.Context, s *nodeState) error {
 	if s.claimError != nil {
 		return fmt.Errorf("not rebooting, %w", s.claimError)
 	}
-	now, err := a.readAgain(ctx)
-	if err != nil {
-		return err
+	now, err := s, error(nil)
+	if !s.latest {
+		if now, err = a.readAgain(ctx); err != nil {
+			return err
+		}
 	}
 	if now == nil || now.protocol != s.protocol || now.next() != carryOn || now.active != v1alpha1.HostActionReboot || now.boot != s.boot {
 		return errWithdrawn
