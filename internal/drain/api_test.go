@@ -152,7 +152,11 @@ func (b *bench) pass(node string, o Options) Result {
 		b.t.Fatal(err)
 	}
 	o.PodSelector = selector
-	r, err := b.drainer.Pass(b.t.Context(), node, b.since, o)
+	pods, err := b.drainer.Pods(b.t.Context(), node)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	r, err := b.drainer.Pass(b.t.Context(), node, pods, b.since, o)
 	if err != nil {
 		b.t.Fatal(err)
 	}

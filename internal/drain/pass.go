@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// NodeNameField is the field by which a pass lists pods. A client that reads from a cache needs an index of this name.
+	// NodeNameField is the field by which pods are listed. A client that reads from a cache needs an index of this name.
 	NodeNameField = "spec.nodeName"
 
 	// critical is the priority of system-cluster-critical; system-node-critical is a thousand higher.
@@ -30,7 +30,7 @@ const (
 	retryAfter = 5 * time.Second
 )
 
-// Client is what a pass needs of a controller-runtime client: it lists pods, gets DaemonSets, deletes pods and creates
+// Client is what a drain needs of a controller-runtime client: it lists pods, gets DaemonSets, deletes pods and creates
 // pods/eviction; and to wait for volumes it lists VolumeAttachments and gets PersistentVolumeClaims. Make it from a config
 // that NeverWait returned.
 type Client interface {
@@ -53,18 +53,25 @@ func New(clk clock.PassiveClock, c Client) *Drainer {
 	return &Drainer{clock: clk, client: c}
 }
 
-// Pass advances the drain of a node as far as possible now, and never waits for a pod. The drain began at since, and its
-// timeout counts from then; zero means that it begins now. An error means that the node's pods or volumes could not be
-// read. The result has the outcome of each pod.
-func (d *Drainer) Pass(ctx context.Context, node string, since time.Time, o Options) (Result, error) {
-	now := d.clock.Now()
-	verdicts, err := d.judge(ctx, node, now, since, &o)
-	if err != nil {
-		return Result{}, err
+// Pods lists the pods of a node.
+func (d *Drainer) Pods(ctx context.Context, node string) ([]corev1.Pod, error) {
+	var pods corev1.PodList
+	if err := d.client.List(ctx, &pods, client.MatchingFields{NodeNameField: node}); err != nil {
+		return nil, fmt.Errorf("listing the pods of node %s, %w", node, err)
 	}
+	return pods.Items, nil
+}
+
+// Pass advances the drain of a node with these pods as far as possible now, and never waits for a pod. The drain began at
+// since, and its timeout counts from then; zero means that it begins now. An error means that the node's volumes could not
+// be read. The result has the outcome of each pod.
+func (d *Drainer) Pass(ctx context.Context, node string, pods []corev1.Pod, since time.Time, o Options) (Result, error) {
+	now := d.clock.Now()
+	verdicts := d.judge(ctx, pods, now, since, &o)
 	r := Result{TimedOut: o.timedOut(since, now)}
 	d.advance(&r, verdicts, func(candidates []Verdict) { d.evict(ctx, &r, candidates, &o) })
 	if o.WaitForVolumeDetach && r.TimedOut != ForceOnTimeout && r.Done() {
+		var err error
 		if r.Attached, err = d.attached(ctx, node, verdicts); err != nil {
 			return Result{}, err
 		}
@@ -74,23 +81,14 @@ func (d *Drainer) Pass(ctx context.Context, node string, since time.Time, o Opti
 }
 
 // Preview is a first pass without any write. Pods that a pass would evict are Evicted in its result. It ignores volumes.
-func (d *Drainer) Preview(ctx context.Context, node string, o Options) (Result, error) {
-	verdicts, err := d.judge(ctx, node, d.clock.Now(), time.Time{}, &o)
-	if err != nil {
-		return Result{}, err
-	}
-	var r Result
+func (d *Drainer) Preview(ctx context.Context, pods []corev1.Pod, o Options) (r Result) {
+	verdicts := d.judge(ctx, pods, d.clock.Now(), time.Time{}, &o)
 	d.advance(&r, verdicts, func(candidates []Verdict) { r.record(candidates, Evicted, "") })
-	return r, nil
+	return r
 }
 
-// judge reads the node's pods and filters them.
-func (d *Drainer) judge(ctx context.Context, node string, now, since time.Time, o *Options) ([]Verdict, error) {
-	var pods corev1.PodList
-	if err := d.client.List(ctx, &pods, client.MatchingFields{NodeNameField: node}); err != nil {
-		return nil, fmt.Errorf("listing the pods of node %s, %w", node, err)
-	}
-	return Filter(pods.Items, Facts{Now: now, Since: since, DaemonSets: d.unreadDaemonSets(ctx, pods.Items)}, *o), nil
+func (d *Drainer) judge(ctx context.Context, pods []corev1.Pod, now, since time.Time, o *Options) []Verdict {
+	return Filter(pods, Facts{Now: now, Since: since, DaemonSets: d.unreadDaemonSets(ctx, pods)}, *o)
 }
 
 // unreadDaemonSets reads the DaemonSets of pods, and returns the errors of those that could not be read.

@@ -87,11 +87,21 @@ func (a *api) heard() []string {
 
 func (a *api) pass(t *testing.T, o Options) Result {
 	t.Helper()
-	r, err := New(a.clock, a).Pass(t.Context(), "n1", start, o)
+	r, err := New(a.clock, a).Pass(t.Context(), "n1", a.pods(t), start, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// pods are those of node n1.
+func (a *api) pods(t *testing.T) []corev1.Pod {
+	t.Helper()
+	pods, err := New(a.clock, a).Pods(t.Context(), "n1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pods
 }
 
 // states says how each pod stands.
@@ -206,10 +216,7 @@ func TestPassDeletes(t *testing.T) {
 
 func TestPreviewAsksNothing(t *testing.T) {
 	a := newAPI(t, pod("a"), pod("u", unowned))
-	r, err := New(a.clock, a).Preview(t.Context(), "n1", Options{Force: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := New(a.clock, a).Preview(t.Context(), a.pods(t), Options{Force: true})
 	expect(t, "states", map[string]State{"a": Evicted, "u": Evicted}, states(r))
 	expect(t, "asked", nil, a.heard())
 }
@@ -309,7 +316,7 @@ func TestPassReadsADaemonSetOnce(t *testing.T) {
 	a := newAPI(t, pod("a", ofDaemonSet), pod("b", ofDaemonSet))
 	d := New(a.clock, a)
 	for range 3 {
-		if _, err := d.Pass(t.Context(), "n1", start, Options{IgnoreDaemonSets: true}); err != nil {
+		if _, err := d.Pass(t.Context(), "n1", a.pods(t), start, Options{IgnoreDaemonSets: true}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -326,14 +333,14 @@ func TestPassAsksNoMoreThanItsShareAtOnce(t *testing.T) {
 	expect(t, "evicted", 3*parallel, len(r.In(Evicted)))
 }
 
-func TestPassSaysThatItCannotList(t *testing.T) {
+func TestPodsSaysThatItCannotList(t *testing.T) {
 	a := newAPI(t)
 	broken := interceptor.NewClient(a.Client.(client.WithWatch), interceptor.Funcs{
 		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
 			return errors.New("connection refused")
 		},
 	})
-	_, err := New(a.clock, broken).Pass(t.Context(), "n1", start, Options{})
+	_, err := New(a.clock, broken).Pods(t.Context(), "n1")
 	if err == nil || err.Error() != "listing the pods of node n1, connection refused" || !IsTransient(err) {
 		t.Errorf("got %v", err)
 	}

@@ -186,7 +186,7 @@ func TestPassSaysThatItCannotReadVolumes(t *testing.T) {
 		a := newAPI(t, pod("log", ofDaemonSet, claiming("log")))
 		a.create(t, attachment("n1", "pv-a"))
 		broken := interceptor.NewClient(a.Client.(client.WithWatch), funcs)
-		_, err := New(a.clock, broken).Pass(t.Context(), "n1", start, Options{WaitForVolumeDetach: true, IgnoreDaemonSets: true})
+		_, err := New(a.clock, broken).Pass(t.Context(), "n1", a.pods(t), start, Options{WaitForVolumeDetach: true, IgnoreDaemonSets: true})
 		if err == nil || !strings.HasPrefix(err.Error(), want) || IsTransient(err) {
 			t.Errorf("got %v, want %s", err, want)
 		}

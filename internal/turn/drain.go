@@ -23,9 +23,7 @@ import (
 
 // Drain drains the node of one turn.
 type Drain struct {
-	Client  client.Client
-	Drainer *drain.Drainer
-	Works   *Works
+	*Engine
 	Options drain.Options
 	// Of names the turn. Generation is the generation of its rollout.
 	Of         Of
@@ -65,10 +63,13 @@ func (d *Drain) isDead(n *corev1.Node) (dead bool, at time.Time) {
 // Begin previews the drain of a node before its cordon. also records whose pods will be evicted; the caller writes it with the cordon. If the
 // options refuse a pod, Begin returns a failure, and the node must not be cordoned.
 func (d *Drain) Begin(ctx context.Context) (also []node.Also, failure *v1alpha1.ClaimFailure, err error) {
-	r, err := d.Drainer.Preview(ctx, d.Of.Node, d.Options)
-	if err != nil {
-		return nil, nil, err
+	pods, known := d.Works.Pods(d.Of)
+	if !known {
+		if pods, err = d.Drainer.Pods(ctx, d.Of.Node); err != nil {
+			return nil, nil, err
+		}
 	}
+	r := d.Drainer.Preview(ctx, pods, d.Options)
 	if len(r.In(drain.Refused)) > 0 {
 		return nil, d.failure(v1alpha1.ReasonDrainRefused, "Node "+d.Of.Node+" can't be drained: "+r.Left()), nil
 	}
@@ -119,7 +120,7 @@ func (d *Drain) Pass(ctx context.Context, n *corev1.Node, since time.Time) (Outc
 	if dead && (options.SkipWaitForDelete <= 0 || options.SkipWaitForDelete > overdue) {
 		options.SkipWaitForDelete = overdue
 	}
-	r, err := d.Drainer.Pass(ctx, d.Of.Node, since, options)
+	r, err := d.evict(ctx, since, options)
 	if err != nil {
 		k.stale.Store(true)
 		return Outcome{Message: err.Error()}, err
@@ -144,10 +145,24 @@ func (d *Drain) Pass(ctx context.Context, n *corev1.Node, since time.Time) (Outc
 	return k.last, nil
 }
 
+// evict makes one pass with the watched pods of the node. A watch may be late, so only a list shows that nothing is left.
+func (d *Drain) evict(ctx context.Context, since time.Time, o drain.Options) (r drain.Result, err error) {
+	pods, known := d.Works.Pods(d.Of)
+	if known {
+		if r, err = d.Drainer.Pass(ctx, d.Of.Node, pods, since, o); err != nil || !r.Done() {
+			return r, err
+		}
+	}
+	if pods, err = d.Drainer.Pods(ctx, d.Of.Node); err != nil {
+		return r, err
+	}
+	return d.Drainer.Pass(ctx, d.Of.Node, pods, since, o)
+}
+
 // DrainOf returns the drain of a node in this turn.
 func (p *Pass[T]) DrainOf(n *corev1.Node, turn string) *Drain {
 	return &Drain{
-		Client: p.Client, Drainer: p.Drainer, Works: p.Works, Options: p.Options, Of: Of{Rollout: p.Key, Node: n.Name, Turn: turn},
+		Engine: p.Engine, Options: p.Options, Of: Of{Rollout: p.Key, Node: n.Name, Turn: turn},
 		Generation: p.Generation, Holder: p.Holder, Now: p.Now, Deletes: p.Deletes,
 	}
 }
@@ -182,10 +197,10 @@ func (p *Pass[T]) Cordon(ctx context.Context, t T, drains bool, also ...node.Als
 // condition Drained is True. A drain that can't be done fails the turn.
 func (p *Pass[T]) DrainNode(ctx context.Context, t T, since time.Time) (over bool, err error) {
 	b := t.Base()
-	o, err := p.drainOf(b).Pass(ctx, b.Node, since)
+	d := p.drainOf(b)
+	o, err := d.Pass(ctx, b.Node, since)
 	b.Message = o.Message
 	p.WakeAt(o.Wake)
-	stage := Draining
 	switch {
 	case err != nil:
 		return false, err
@@ -195,10 +210,10 @@ func (p *Pass[T]) DrainNode(ctx context.Context, t T, since time.Time) (over boo
 	case o.Done && IsReportedDrained(b.Node):
 		return true, nil
 	case o.Done:
-		stage = Drained
 		p.WakeAt(p.Now.Add(fleet.Coalesce)) // The next pass reads the changed Node.
 	}
-	err = p.ReportStage(ctx, t, stage)
+	wake, err := d.Report(ctx, b.Node, o.Done)
+	p.WakeAt(wake)
 	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
 		log.FromContext(ctx).Error(err, "the conditions of a node are refused", "node", b.Node.Name)
 		return o.Done, nil // The drain goes on without them.
@@ -213,22 +228,15 @@ func IsReportedDrained(n *corev1.Node) bool {
 	})
 }
 
-// ReportStage sets the node's conditions to the stage of its turn.
-func (p *Pass[T]) ReportStage(ctx context.Context, t T, stage Stage) error {
-	b := t.Base()
-	wake, err := p.drainOf(b).ReportStage(ctx, b.Node, stage)
-	p.WakeAt(wake)
-	return err
-}
-
-// KeepPods stops watching the pods of the rollout's nodes, except of nodes that are drained now and of turns for which needs is true.
+// KeepPods watches the pods of the rollout's nodes that its turns have yet to drain, and of turns for which needs is true. It ends other watches.
 func (p *Pass[T]) KeepPods(needs func(T) bool) {
 	nodes := map[string]bool{}
 	for _, t := range p.Turns {
 		b := t.Base()
 		c := b.Claim
-		if c != nil && (needs(t) || c.Drains && c.Cordoned != nil && c.Drained == nil && c.Rebooting == nil && c.Failed == nil) {
+		if c != nil && (needs(t) || c.Drains && c.Drained == nil && c.Rebooting == nil && c.Failed == nil) {
 			nodes[b.Node.Name] = true
+			p.Works.of(Of{Rollout: p.Key, Node: b.Node.Name, Turn: c.Turn})
 		}
 	}
 	p.Works.Keep(p.Key, nodes)
@@ -258,29 +266,17 @@ func (d *Drain) failure(reason v1alpha1.Reason, message string) *v1alpha1.ClaimF
 // reportEvery bounds how often the message of the node's condition is written.
 const reportEvery = 10 * time.Second
 
-// Stage is what the conditions of a node in maintenance say.
-type Stage int
-
-// Maintained: there is no drain, or none yet. Draining: the drain is in progress. Drained: the drain is done.
-const (
-	Maintained Stage = iota
-	Draining
-	Drained
-)
-
-// ReportStage sets the node's conditions to the stage of its turn. wake is when a newer message may be written.
-func (d *Drain) ReportStage(ctx context.Context, n *corev1.Node, stage Stage) (wake time.Time, err error) {
-	progress, drained := "nothing is being drained", "the node is not drained"
-	switch stage {
-	case Draining:
+// Report says in the node's conditions what the drain waits for, or that it is done. wake is when a newer message may be written.
+func (d *Drain) Report(ctx context.Context, n *corev1.Node, done bool) (wake time.Time, err error) {
+	progress, drained := "the drain is over", "the node is drained"
+	if !done {
+		drained = "the node is not drained"
 		progress, wake = d.reportable()
-	case Drained:
-		progress, drained = "the drain is over", "the node is drained"
 	}
 	err = node.SetConditions(ctx, d.Client, n, d.Holder, d.Now,
 		node.Condition{Type: corev1.NodeMaintenanceInProgress, True: true, Message: "the node is in maintenance"},
-		node.Condition{Type: corev1.NodeDrainInProgress, True: stage == Draining, Message: progress},
-		node.Condition{Type: corev1.NodeDrained, True: stage == Drained, Message: drained})
+		node.Condition{Type: corev1.NodeDrainInProgress, True: !done, Message: progress},
+		node.Condition{Type: corev1.NodeDrained, True: done, Message: drained})
 	return wake, client.IgnoreNotFound(err)
 }
 

@@ -3,6 +3,7 @@
 package turn
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"moult.dev/moult/internal/drain"
 )
@@ -33,8 +35,8 @@ func newDrain(t *testing.T, n *corev1.Node, pods ...client.Object) *drained {
 	c := fake.NewClientBuilder().WithObjects(n).WithObjects(pods...).WithStatusSubresource(n).WithIndex(&corev1.Pod{}, drain.NodeNameField, byNode).Build()
 	d := &drained{t: t, clock: clocktesting.NewFakePassiveClock(now), node: n}
 	d.Drain = &Drain{
-		Client: c, Drainer: drain.New(d.clock, c), Works: NewWorks(followed{map[string]bool{}}),
-		Of: Of{Rollout: types.NamespacedName{Name: "os"}, Node: "a", Turn: "1"}, Generation: 1, Holder: "NodeRollout/os", Now: now,
+		Engine: &Engine{Client: c, Drainer: drain.New(d.clock, c), Works: NewWorks(followed{map[string]bool{}})},
+		Of:     Of{Rollout: types.NamespacedName{Name: "os"}, Node: "a", Turn: "1"}, Generation: 1, Holder: "NodeRollout/os", Now: now,
 	}
 	d.reread()
 	return d
@@ -152,6 +154,42 @@ func TestDrainOfLatePod(t *testing.T) {
 	}
 }
 
+// watched are the pods that a watch shows.
+type watched struct {
+	followed
+	pods []corev1.Pod
+}
+
+func (w *watched) Pods(string) ([]corev1.Pod, bool) { return w.pods, true }
+
+// The pods of a watch are enough to evict them. That none is left, only a list shows: the watch may be late.
+func TestDrainLists(t *testing.T) {
+	d := newDrain(t, nodeA(corev1.ConditionTrue, now), onNode("first"), onNode("unseen"))
+	lists := 0
+	d.Drainer = drain.New(d.clock, interceptor.NewClient(d.Client.(client.WithWatch), interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, all client.ObjectList, o ...client.ListOption) error {
+			lists++
+			return c.List(ctx, all, o...)
+		},
+	}))
+	w := &watched{followed{map[string]bool{}}, []corev1.Pod{*onNode("first")}}
+	d.Works = NewWorks(w)
+	d.begin()
+	if o := d.pass(now); o.Done || lists > 0 || !slices.Equal(d.left(), []string{"unseen"}) {
+		t.Fatalf("%+v after %d lists, and %v are left", o, lists, d.left())
+	}
+	w.pods = nil
+	for _, done := range []bool{false, true} {
+		d.Works.Changed("a")
+		if o := d.pass(now); o.Done != done || len(d.left()) > 0 {
+			t.Errorf("%+v, and %v are left", o, d.left())
+		}
+	}
+	if lists != 2 {
+		t.Errorf("%d lists", lists)
+	}
+}
+
 // A drain that can't be done is looked at again once a pod of the node has changed.
 func TestDrainGoesOn(t *testing.T) {
 	d := newDrain(t, nodeA(corev1.ConditionTrue, now))
@@ -174,14 +212,14 @@ func TestDrainGoesOn(t *testing.T) {
 // A node that waits for its drain to begin again is not said to be drained.
 func TestTellOfDrainToCome(t *testing.T) {
 	d := newDrain(t, nodeA(corev1.ConditionTrue, now))
-	for _, stage := range []Stage{Draining, Drained, Maintained} {
-		if _, err := d.ReportStage(t.Context(), d.node, stage); err != nil {
+	for _, done := range []bool{false, true, false} {
+		if _, err := d.Report(t.Context(), d.node, done); err != nil {
 			t.Fatal(err)
 		}
 		d.reread()
 		for _, c := range d.node.Status.Conditions {
-			if c.Type == corev1.NodeDrained && (c.Status == corev1.ConditionTrue) != (stage == Drained) {
-				t.Errorf("stage %d: %+v", stage, c)
+			if c.Type == corev1.NodeDrained && (c.Status == corev1.ConditionTrue) != done {
+				t.Errorf("done %t: %+v", done, c)
 			}
 		}
 	}

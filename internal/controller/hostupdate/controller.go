@@ -18,8 +18,8 @@
 //	cordon                    pods are evicted after this
 //	reboot-update             with the boot id that the node has
 //	changed, after-reboot     if the node is not healthy at once, or the rollout has hooks
-//	soak                      uncordoned
-//	release, stabilize        the host looks for updates again
+//	soak                      uncordoned, if the rollout has a soak
+//	release, stabilize        uncordoned, and the host looks for updates again
 //
 // All state is in the API: the turn in the claim on the Node, orders and answers in the Node's annotations. The process also caches the
 // pods and drains of turns (turn.Works). A new process reads them again.
@@ -108,7 +108,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 		r.Status.Wave = p.Decision.Wave
 		errs = append(errs, err)
 	} else {
-		c.Waiting.Done(key)
+		c.Waiting.Set(key, false)
 	}
 	p.KeepPods(p.needsPods)
 	errs = append(errs, p.report(ctx, stored))

@@ -74,8 +74,6 @@ func (h hosts) Take(ctx context.Context, t *hostupdate.Unit) error {
 		return h.reboot(ctx, t)
 	case hostupdate.StepChanged:
 		return h.recordChange(ctx, t)
-	case hostupdate.StepConditions:
-		return h.ReportStage(ctx, t, turn.Maintained)
 	case hostupdate.StepPrepare:
 		also = []node.Also{resetProgress(&t.Report), orderPrepare(&t.Report, t.Claim)}
 	case hostupdate.StepPerform:

@@ -192,7 +192,6 @@ const (
 	stepCordon           = hostupdate.StepCordon
 	stepDrain            = hostupdate.StepDrain
 	stepChanged          = hostupdate.StepChanged
-	stepConditions       = hostupdate.StepConditions
 )
 
 // newWorld is what the nodes of a rollout are judged by.
@@ -420,14 +419,14 @@ func judgements() []judgement {
 		{"cordoned, and load balancers are waited for", newRollout(func(r *v1alpha1.NodeRollout) {
 			r.Spec.HostUpdate.ExcludeFromLoadBalancers = &v1alpha1.LoadBalancerExclusion{Wait: duration(9 * time.Minute)}
 		}), old("perform-update,perform-update,ready true", holding(claimed(cordoned)), cordonedBy(self)),
-			seen{State: updating, Step: stepConditions, Message: "load balancers take the node out until 2026-11-20T12:01:00Z", Wake: time.Minute, Holds: true}},
+			seen{State: updating, Message: "load balancers take the node out until 2026-11-20T12:01:00Z", Wake: time.Minute, Holds: true}},
 		{"what was wanted is gone", nil, old(",prepare-update,busy true", holding(claimed())), seen{State: updating, Step: stepPrepare, Holds: true}},
 		{"all that was said is gone", nil, newNode(holding(claimed())), seen{State: updating, Step: stepPrepare, Holds: true}},
 		{"how it stands is gone", nil, old("perform-update,perform-update, true", holding(claimed())), seen{State: updating, Step: stepPrepare, Holds: true}},
 		{"another client says reboot", nil, old("reboot-update,perform-update,ready true", holding(claimed())), seen{State: updating, Step: stepPrepare, Holds: true}},
-		{"another client has rebooted it", nil, newNode(words("perform-update,perform-update,ready true"), runs("1.1.0"), booted("boot-2"), holding(claimed(begun))), seen{State: soaking, Step: nodeturn.StepSoak, Holds: true}},
+		{"another client has rebooted it", nil, newNode(words("perform-update,perform-update,ready true"), runs("1.1.0"), booted("boot-2"), holding(claimed(begun))), seen{State: soaking, Step: nodeturn.StepFinish, Holds: true}},
 		{"another client has rebooted it, since the turn began", nil, newNode(words("perform-update,perform-update,ready true"), runs("1.0.0"), imaged("1.1.0"), booted("boot-2"), holding(claimed(begun))),
-			seen{State: soaking, Step: nodeturn.StepSoak, Holds: true}},
+			seen{State: soaking, Step: nodeturn.StepFinish, Holds: true}},
 		{"its agent says that it runs what it should, and it has not rebooted", nil, newNode(words("prepare-update,prepare-update,busy true"), runs("1.1.0"), holding(claimed(begun))),
 			seen{State: updating, Message: "the host fetches the update", Holds: true}},
 		{"its agent says that it runs what it should, and its kubelet knows better", nil, newNode(words("prepare-update,prepare-update,busy true"), runs("1.1.0"), imaged("1.0.0"), booted("boot-2"), holding(claimed(begun))),
@@ -447,20 +446,20 @@ func judgements() []judgement {
 		{"about to go down", nil, old(reboot+"busy true", holding(claimed(rebooting)), cordonedBy(self)),
 			seen{State: updating, Message: "the host is to reboot, and has not gone down yet", Wake: 10 * time.Minute, Holds: true}},
 		{"about to go down, and nothing was drained", nil, old(reboot+"busy true", holding(claimed(rebooting, undrained)), cordonedBy(self)),
-			seen{State: updating, Step: stepConditions, Message: "the host is to reboot, and has not gone down yet", Wake: 10 * time.Minute, Holds: true}},
+			seen{State: updating, Message: "the host is to reboot, and has not gone down yet", Wake: 10 * time.Minute, Holds: true}},
 		{"down", nil, old(reboot+"busy true", holding(claimed(rebooting)), cordonedBy(self), unready),
 			seen{State: updating, Message: "the host reboots: not ready since 2026-11-20T11:59:00Z", Wake: 10 * time.Minute, Holds: true}},
 		{"up, and its agent is not", nil, old(reboot+"busy true", holding(claimed(rebooting)), cordonedBy(self), booted("boot-2")),
 			seen{State: updating, Message: "the host has rebooted, and its agent has not said yet what it runs", Wake: 10 * time.Minute, Holds: true}},
-		{"up", nil, newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(rebooting)), cordonedBy(self), booted("boot-2")), seen{State: soaking, Step: nodeturn.StepSoak, Holds: true}},
+		{"up", nil, newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(rebooting)), cordonedBy(self), booted("boot-2")), seen{State: soaking, Step: nodeturn.StepFinish, Holds: true}},
 		{"up, and a person had cordoned it", nil, newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(rebooting)), cordonedBy(""), booted("boot-2")),
-			seen{State: soaking, Step: nodeturn.StepSoak, Holds: true}},
+			seen{State: soaking, Step: nodeturn.StepFinish, Holds: true}},
 		{"up, and its node is not ready yet", nil, newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(rebooting)), cordonedBy(self), booted("boot-2"), unready),
 			seen{State: updating, Message: "the host reboots: not ready since 2026-11-20T11:59:00Z", Wake: 10 * time.Minute, Holds: true}},
 		{"up, and hooks must be called", hooked, newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(rebooting)), cordonedBy(self), booted("boot-2")),
 			seen{State: updating, Step: stepChanged, Holds: true}},
 		{"up, though its agent says error", nil, newNode(words(reboot+"error true"), says("x"), runs("1.1.0"), holding(claimed(rebooting)), booted("boot-2"), cordonedBy(self)),
-			seen{State: soaking, Step: nodeturn.StepSoak, Holds: true}},
+			seen{State: soaking, Step: nodeturn.StepFinish, Holds: true}},
 		{"up with what it ran before", nil, old(reboot+"error true", says("it fell back"), holding(claimed(rebooting)), booted("boot-2")), seen{State: failed, Step: nodeturn.StepFail, Reason: v1alpha1.ReasonVersionUnchanged,
 			Message: "the host of Node a has rebooted, and runs 1.0.0, not 1.1.0: it fell back", Holds: true}},
 		{"up with what it ran before, says its agent all the same", nil, old(reboot+"ready true", holding(claimed(rebooting)), booted("boot-2")), seen{State: failed, Step: nodeturn.StepFail, Reason: v1alpha1.ReasonVersionUnchanged,
@@ -468,10 +467,10 @@ func judgements() []judgement {
 		{"up with what its kubelet knows better than its agent", nil, newNode(words(reboot+"ready true"), runs("1.1.0"), imaged("1.0.0"), holding(claimed(rebooting)), booted("boot-2")),
 			seen{State: failed, Step: nodeturn.StepFail, Reason: v1alpha1.ReasonVersionUnchanged, Message: "the host of Node a has rebooted, and runs 1.0.0, not 1.1.0", Holds: true}},
 		{"up with what it should, and an agent's word of before", nil, newNode(words(reboot+"ready true"), runs("1.0.0"), imaged("1.1.0"), holding(claimed(rebooting)), cordonedBy(self), booted("boot-2")),
-			seen{State: soaking, Step: nodeturn.StepSoak, Holds: true}},
+			seen{State: soaking, Step: nodeturn.StepFinish, Holds: true}},
 		{"up with an unknown version", nil, newNode(words(reboot+"ready true"), holding(claimed(rebooting)), booted("boot-2")), seen{State: failed, Step: nodeturn.StepFail, Reason: v1alpha1.ReasonVersionUnchanged,
 			Message: "the host of Node a has rebooted, and runs an unknown version, not 1.1.0", Holds: true}},
-		{"up, without a name", nil, newNode(words(reboot+"ready true"), holding(claimed(rebooting, unnamed)), booted("boot-2")), seen{State: soaking, Step: nodeturn.StepSoak, Holds: true}},
+		{"up, without a name", nil, newNode(words(reboot+"ready true"), holding(claimed(rebooting, unnamed)), booted("boot-2")), seen{State: soaking, Step: nodeturn.StepFinish, Holds: true}},
 		{"up, without a name, and not as it should be", nil, newNode(words(reboot+"error true"), says("a reboot is still needed"), holding(claimed(rebooting, unnamed)), booted("boot-2")),
 			seen{State: failed, Step: nodeturn.StepFail, Reason: v1alpha1.ReasonVersionUnchanged, Message: "the host of Node a has rebooted, and is not as it should be: a reboot is still needed", Holds: true}},
 		{"up, an agent of the peer's that names no target", nil, newNode(words(reboot+"ready true"), imaged("1.0.0"),
@@ -525,7 +524,7 @@ func judgements() []judgement {
 		{"changed, and hooks have not answered", hooked, newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(changedAt)), cordonedBy(self), booted("boot-2"), labelled(v1alpha1.LabelAfterReboot, "true")),
 			seen{State: updating, Message: "the host has rebooted; annotations after of the Node must become true before", Holds: true}},
 		{"changed, and hooks have answered", hooked, newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(changedAt)), booted("boot-2"), labelled(v1alpha1.LabelAfterReboot, "true"), annotated("after", "true")),
-			seen{State: soaking, Step: nodeturn.StepSoak, Holds: true}},
+			seen{State: soaking, Step: nodeturn.StepFinish, Holds: true}},
 		{"changed, and not selected any more", nil, newNode(words(reboot+"ready true"), holding(claimed(changedAt)), unlabelledNode), seen{State: updating, Step: nodeturn.StepFinish, Holds: true}},
 		{"to soak", soaks, newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(rebooting)), booted("boot-2")), seen{State: soaking, Step: nodeturn.StepSoak, Holds: true}},
 		{"soaking", soaks, newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(soakingSince(time.Minute))), booted("boot-2")), seen{State: soaking, Wake: 9 * time.Minute, Holds: true}},

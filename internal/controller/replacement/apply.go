@@ -19,7 +19,6 @@ import (
 	machine "moult.dev/moult/internal/kind/replacement"
 	"moult.dev/moult/internal/node"
 	"moult.dev/moult/internal/rollout"
-	turnof "moult.dev/moult/internal/turn"
 )
 
 // Take takes the next step of a turn.
@@ -43,7 +42,7 @@ func (p *pass) step(ctx context.Context, t *machine.Turn) error {
 		return nil
 	}
 	switch t.Step {
-	case machine.StepNone, machine.StepAdd, machine.StepDelete:
+	case machine.StepNone, machine.StepAdd, machine.StepDelete, machine.StepWait:
 		return nil
 	case machine.StepShield:
 		p.soon()
@@ -53,10 +52,6 @@ func (p *pass) step(ctx context.Context, t *machine.Turn) error {
 		return p.cordon(ctx, t, n)
 	case machine.StepDrain:
 		return p.drainNode(ctx, t, n)
-	case machine.StepReport:
-		wake, err := p.DrainOf(n.Node, t.Key(t.OnReplacement)).ReportStage(ctx, n.Node, turnof.Maintained)
-		p.at(wake)
-		return err
 	case machine.StepDeleteNode:
 		return p.deleteNode(ctx, t, n)
 	case machine.StepFail:
@@ -98,15 +93,13 @@ func (p *pass) drainNode(ctx context.Context, t *machine.Turn, n *machine.Node) 
 	o, err := d.Pass(ctx, n.Node, n.Claim.Cordoned.Add(p.rules.Wait))
 	t.Message = o.Message
 	p.at(o.Wake)
-	stage := turnof.Draining
 	switch {
 	case err != nil || o.Failure != nil:
 		return p.drainFails(ctx, t, n, o.Failure, err)
 	case o.Done:
 		p.soon()
-		stage = turnof.Drained
 	}
-	wake, err := d.ReportStage(ctx, n.Node, stage)
+	wake, err := d.Report(ctx, n.Node, o.Done)
 	p.at(wake)
 	return err
 }

@@ -81,7 +81,7 @@ func (w *World) judgePerformed(t *Unit) {
 		t.Step = StepCordon // A person has uncordoned the node. New pods must leave too.
 	case w.Now.Before(since):
 		t.WakeAt(since)
-		t.Step, t.Message = StepConditions, "load balancers take the node out until "+since.UTC().Format(time.RFC3339)
+		t.Message = "load balancers take the node out until " + since.UTC().Format(time.RFC3339)
 	default:
 		t.Step, t.Message = StepDrain, t.DrainMessage(w.Holder)
 	}
@@ -93,15 +93,15 @@ func (w *World) DrainSince(t *Unit) time.Time { return t.Claim.Cordoned.Add(w.wa
 // judgeChanged judges a turn whose host has run the version since this time. It waits for a healthy node and for hooks. Then
 // the node is uncordoned, soaks, and is released.
 func (w *World) judgeChanged(t *Unit, since time.Time) {
-	switch {
-	case w.isHealthy(t, since):
-		t.Unit.State, t.Unit.Since, t.Step, t.Message = v1alpha1.UnitSoaking, w.Now, nodeturn.StepSoak, ""
+	if !w.isHealthy(t, since) {
+		if t.Step != StepChanged { // A turn that fails after that step fails as one whose host has changed.
+			w.expire(t)
+		}
 		return
-	case t.Step == StepChanged:
-		return // A turn that fails later fails as one whose host has changed.
 	}
-	if w.expire(t); t.Step == nodeturn.StepNone && !t.Claim.Drains {
-		t.Step = StepConditions
+	t.Unit.State, t.Unit.Since, t.Step, t.Message = v1alpha1.UnitSoaking, w.Now, nodeturn.StepSoak, ""
+	if end := nodeturn.SoakEnd(&w.healthy, w.Rollout.Spec.Strategy, t.Node.Name, w.Now); !w.Now.Before(end) {
+		t.Step = nodeturn.StepFinish
 	}
 }
 

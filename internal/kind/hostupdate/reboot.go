@@ -41,9 +41,7 @@ func (w *World) judgeRebooting(t *Unit, gone bool) {
 		w.failLate(t, deadline)
 	default:
 		t.WakeAt(deadline)
-		if w.expire(t); t.Step == nodeturn.StepNone && !t.Claim.Drains {
-			t.Step = StepConditions
-		}
+		w.expire(t)
 	}
 }
 

@@ -30,7 +30,6 @@ const (
 	StepCordon           nodeturn.Step = "cordon"            // cordon the node
 	StepDrain            nodeturn.Step = "drain"             // run one pass of the drain, unless it is disabled; when it is complete, order reboot-update
 	StepChanged          nodeturn.Step = "changed"           // record in the claim that the host runs the version, and label the node for the hooks after the reboot
-	StepConditions       nodeturn.Step = "conditions"        // set the conditions of a node in maintenance whose drain is yet to come, or is disabled
 )
 
 // Unit is one node's part in the rollout.

@@ -95,7 +95,7 @@ func (w *World) stepToEmpty(t *Turn, n *Node, ofReplacement bool) Step {
 		return StepCordon
 	case !ofReplacement && t.waitUntil(n.Claim.Cordoned.Add(w.Wait), w.Now):
 		t.Message = "load balancers take the node out until " + n.Claim.Cordoned.Add(w.Wait).UTC().Format(time.RFC3339)
-		return StepReport
+		return StepWait
 	case w.Drains && !w.Drained[t.Key(ofReplacement)]:
 		return StepDrain
 	}

@@ -674,7 +674,7 @@ func (s *simulation) apply(w *World, t *Turn) {
 		s.note("turn of %s has failed: %s", old.Name, t.Failed.Message)
 	case StepRelease:
 		s.release(old.Name)
-	case StepNone, StepAdd, StepDelete, StepReport:
+	case StepNone, StepAdd, StepDelete, StepWait:
 	}
 }
 

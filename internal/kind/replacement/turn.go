@@ -23,7 +23,7 @@ const (
 	StepClaim      Step = "claim"       // claim the node of a machine that must be deleted
 	StepCordon     Step = "cordon"      // cordon the node
 	StepDrain      Step = "drain"       // continue the drain of the node
-	StepReport     Step = "report"      // set the node's maintenance conditions
+	StepWait       Step = "wait"        // wait until load balancers have taken the node out
 	StepLeave      Step = "leave"       // take the node out of the control plane
 	StepDeleteNode Step = "delete-node" // delete the Node: its machine is gone
 	StepFail       Step = "fail"        // record in the claim why the turn failed, and uncordon the node
