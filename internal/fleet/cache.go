@@ -76,9 +76,6 @@ func TrimNode(object any) (any, error) {
 	n.ManagedFields = nil
 	maps.DeleteFunc(n.Annotations, func(key, value string) bool { return !isKept(key, value) })
 	n.Spec = corev1.NodeSpec{ProviderID: n.Spec.ProviderID, Unschedulable: n.Spec.Unschedulable, Taints: n.Spec.Taints}
-	for i := range n.Spec.Taints {
-		n.Spec.Taints[i].TimeAdded = nil
-	}
 	for i := range n.Status.Conditions {
 		c := &n.Status.Conditions[i]
 		c.LastHeartbeatTime = metav1.Time{}

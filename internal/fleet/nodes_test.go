@@ -44,7 +44,7 @@ func TestTrimNode(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u", Labels: map[string]string{"a": "b"}, Annotations: map[string]string{
 			"moult.dev/claims": "[]", "bottlerocket.aws/action-wanted": "stabilize", "thar.amazonaws.com/action-state": "busy", "example.com/ok": "true",
 		}},
-		Spec: corev1.NodeSpec{Unschedulable: true, Taints: []corev1.Taint{{Key: "x"}}},
+		Spec: corev1.NodeSpec{Unschedulable: true, Taints: []corev1.Taint{{Key: "x", TimeAdded: &at}}},
 		Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
 			{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: at},
 			{Type: corev1.NodeDrainInProgress, Status: corev1.ConditionTrue, Reason: "MoultTurn", Message: "Plan/a/b: 2 pods left", LastTransitionTime: at},

@@ -28,9 +28,6 @@ type Waiters struct {
 	queue workqueue.TypedRateLimitingInterface[reconcile.Request]
 }
 
-// NewWaiters returns an empty set.
-func NewWaiters() *Waiters { return &Waiters{} }
-
 // Set records whether a rollout waits.
 func (w *Waiters) Set(rollout types.NamespacedName, waits bool) {
 	if waits {
@@ -39,9 +36,6 @@ func (w *Waiters) Set(rollout types.NamespacedName, waits bool) {
 		w.all.Delete(rollout)
 	}
 }
-
-// Done records that a rollout does not wait.
-func (w *Waiters) Done(rollout types.NamespacedName) { w.Set(rollout, false) }
 
 // ForBudget reports whether a unit waits for a budget or for the health of nodes. Changes outside the rollout can then end
 // the wait.

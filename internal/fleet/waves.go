@@ -13,8 +13,7 @@ import (
 // Waves stores the latest wave progress of each rollout of a controller, because the cache may show an older status. It may
 // be dropped: an older status leads to the same wave a moment later.
 type Waves struct {
-	mu   sync.Mutex
-	last map[types.NamespacedName]wave
+	last sync.Map // of wave, by the rollout's name
 }
 
 type wave struct {
@@ -22,30 +21,20 @@ type wave struct {
 	status  *v1alpha1.WaveStatus
 }
 
-// NewWaves returns an empty store.
-func NewWaves() *Waves { return &Waves{last: map[types.NamespacedName]wave{}} }
-
 // Keep stores the progress of a rollout, and returns a copy for the status.
 func (w *Waves) Keep(key types.NamespacedName, rollout types.UID, s *v1alpha1.WaveStatus) *v1alpha1.WaveStatus {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.last[key] = wave{rollout, s}
+	w.last.Store(key, wave{rollout, s})
 	return s.DeepCopy()
 }
 
 // Latest returns the latest progress of a rollout: the stored one, or that of its status.
 func (w *Waves) Latest(key types.NamespacedName, rollout types.UID, status *v1alpha1.WaveStatus) *v1alpha1.WaveStatus {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if last, ok := w.last[key]; ok && last.rollout == rollout && last.status != nil {
+	stored, _ := w.last.Load(key)
+	if last, ok := stored.(wave); ok && last.rollout == rollout && last.status != nil {
 		return last.status
 	}
 	return status
 }
 
 // Forget drops a deleted rollout.
-func (w *Waves) Forget(key types.NamespacedName) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.last, key)
-}
+func (w *Waves) Forget(key types.NamespacedName) { w.last.Delete(key) }

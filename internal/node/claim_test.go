@@ -86,7 +86,7 @@ func (b body) String() string {
 	}
 	text += "}"
 	if b.uncordon {
-		text += `,"spec":{"unschedulable":null}`
+		text += `,"spec":{"unschedulable":false}`
 	}
 	return text + "}"
 }

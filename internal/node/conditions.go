@@ -49,10 +49,7 @@ func SetConditions(ctx context.Context, c client.Client, n *corev1.Node, by stri
 		}
 		return changed
 	})
-	if err != nil {
-		return fmt.Errorf("setting conditions of node %s, %w", n.Name, err)
-	}
-	return nil
+	return err
 }
 
 // patchConditions writes those conditions of the node that change. The API server merges the list by type. It returns the patched node.
@@ -72,7 +69,10 @@ func patchConditions(ctx context.Context, c client.Client, n *corev1.Node, chang
 		written = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name}}
 		return c.Status().Patch(ctx, written, client.RawPatch(types.StrategicMergePatchType, body))
 	})
-	return written, err
+	if err != nil {
+		return nil, fmt.Errorf("writing conditions of node %s, %w", n.Name, err)
+	}
+	return written, nil
 }
 
 // on returns the new condition, and whether it must be written.
@@ -103,7 +103,7 @@ func (c Condition) on(n *corev1.Node, by string, now time.Time) (corev1.NodeCond
 // ClearConditions sets this rollout's True conditions (by) to False, in one patch of the node's status. It returns the
 // patched node. It writes nothing if there are none. It needs the rights to get nodes and to patch nodes/status.
 func ClearConditions(ctx context.Context, c client.Client, n *corev1.Node, by string, now time.Time) (*corev1.Node, error) {
-	cleared, err := patchConditions(ctx, c, n, func(n *corev1.Node) (changed []corev1.NodeCondition) {
+	return patchConditions(ctx, c, n, func(n *corev1.Node) (changed []corev1.NodeCondition) {
 		for i := range n.Status.Conditions {
 			if last := &n.Status.Conditions[i]; isOurs(last, by) {
 				next, _ := Condition{Type: last.Type, Message: "over"}.on(n, by, now)
@@ -112,10 +112,6 @@ func ClearConditions(ctx context.Context, c client.Client, n *corev1.Node, by st
 		}
 		return changed
 	})
-	if err != nil {
-		return nil, fmt.Errorf("clearing conditions of node %s, %w", n.Name, err)
-	}
-	return cleared, nil
 }
 
 // isOurs reports whether the condition is a lifecycle condition that is True for this rollout.

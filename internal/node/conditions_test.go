@@ -195,11 +195,11 @@ func TestConditionsThatCannotBeSet(t *testing.T) {
 		},
 	}).Build()
 	err := SetConditions(t.Context(), c, read(t, c), plan, now.Time, Condition{drained, true, "x"})
-	if !apierrors.IsForbidden(err) || !strings.HasPrefix(err.Error(), "setting conditions of node n1, ") {
+	if !apierrors.IsForbidden(err) || !strings.HasPrefix(err.Error(), "writing conditions of node n1, ") {
 		t.Errorf("got %v", err)
 	}
 	_, err = ClearConditions(t.Context(), c, read(t, c), plan, now.Time)
-	if !apierrors.IsForbidden(err) || !strings.HasPrefix(err.Error(), "clearing conditions of node n1, ") {
+	if !apierrors.IsForbidden(err) || !strings.HasPrefix(err.Error(), "writing conditions of node n1, ") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -90,26 +90,18 @@ func Evicting(workloads ...Workload) Also {
 
 // RecordEvicted adds these workloads to the Node's record of evictions. It writes nothing if the record has them all.
 func RecordEvicted(ctx context.Context, c client.Client, n *corev1.Node, workloads ...Workload) error {
-	err := retry(ctx, c, n, func(n *corev1.Node) error {
+	return retry(ctx, c, n, func(n *corev1.Node) error {
 		return write(ctx, c, n, func(n *corev1.Node) error {
 			Evicting(workloads...)(n, "")
 			return nil
 		})
 	})
-	if err != nil {
-		return fmt.Errorf("recording evictions from node %s, %w", n.Name, err)
-	}
-	return nil
 }
 
 // ForgetEvicted deletes the Node's record of evictions. It fails with a conflict if the Node changed since it was read; the caller decides again.
 func ForgetEvicted(ctx context.Context, c client.Writer, n *corev1.Node) error {
-	err := write(ctx, c, n, func(n *corev1.Node) error {
+	return write(ctx, c, n, func(n *corev1.Node) error {
 		delete(n.Annotations, v1alpha1.AnnotationEvicted)
 		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("clearing evictions of node %s, %w", n.Name, err)
-	}
-	return nil
 }

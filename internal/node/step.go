@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -37,35 +38,35 @@ type Step struct {
 // again. It writes nothing if nothing changes. It fails if another claim exists that is neither shared nor a mere result. A Node
 // from the operator's trimmed cache is sufficient: fields that the cache drops are not changed.
 func Write(ctx context.Context, c client.Writer, n *corev1.Node, s Step) error {
-	if err := write(ctx, c, n, s.edit); err != nil {
-		return fmt.Errorf("writing node %s, %w", n.Name, err)
-	}
-	return nil
+	return write(ctx, c, n, s.edit)
 }
 
-// write patches what edit changes of a Node's annotations, labels and cordon.
+// write patches what edit changes of a Node's annotations, labels, cordon and taints.
 func write(ctx context.Context, c client.Writer, n *corev1.Node, edit func(*corev1.Node) error) error {
 	changed := n.DeepCopy()
 	if err := edit(changed); err != nil {
-		return err
+		return fmt.Errorf("writing node %s, %w", n.Name, err)
 	}
-	p := patch{Metadata: patchMetadata{
+	p := patch{Spec: map[string]any{}, Metadata: patchMetadata{
 		ResourceVersion: n.ResourceVersion, Annotations: difference(n.Annotations, changed.Annotations), Labels: difference(n.Labels, changed.Labels),
 	}}
 	if n.Spec.Unschedulable != changed.Spec.Unschedulable {
-		p.Spec = map[string]any{"unschedulable": nil}
-		if changed.Spec.Unschedulable {
-			p.Spec["unschedulable"] = true
-		}
+		p.Spec["unschedulable"] = changed.Spec.Unschedulable
+	}
+	if !equality.Semantic.DeepEqual(n.Spec.Taints, changed.Spec.Taints) {
+		p.Spec["taints"] = changed.Spec.Taints
 	}
 	if len(p.Metadata.Annotations)+len(p.Metadata.Labels)+len(p.Spec) == 0 {
 		return nil
 	}
 	body, err := json.Marshal(p)
-	if err != nil {
-		return err
+	if err == nil {
+		err = c.Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name}}, client.RawPatch(types.MergePatchType, body))
 	}
-	return c.Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name}}, client.RawPatch(types.MergePatchType, body))
+	if err != nil {
+		return fmt.Errorf("writing node %s, %w", n.Name, err)
+	}
+	return nil
 }
 
 type patch struct {

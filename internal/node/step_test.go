@@ -4,10 +4,13 @@ package node
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -44,16 +47,16 @@ func TestWrite(t *testing.T) {
 		{name: "cordon what a person had cordoned", node: holding(true, "", ownText), step: Step{Claim: own(), Cordon: true}},
 		{name: "release", node: excludedBy(plan, holding(true, plan, ownText)), step: Step{Claim: own(soaking), Restore: true, Also: []Also{Labelling(map[string]*string{"called": ptr.To("true")})}},
 			want: `{"metadata":{"annotations":{"moult.dev/claims":"[` + strings.ReplaceAll(ownSoaking, `"`, `\"`) + `]","moult.dev/cordoned-by":null,"moult.dev/excluded-by":null},` +
-				`"labels":{"called":"true","node.kubernetes.io/exclude-from-external-load-balancers":null}},"spec":{"unschedulable":null}}`},
+				`"labels":{"called":"true","node.kubernetes.io/exclude-from-external-load-balancers":null}},"spec":{"unschedulable":false}}`},
 		{name: "release", node: excludedBy(plan, holding(true, plan, ownText)), step: Step{Claim: own(), Release: true, Restore: true},
 			want: `{"metadata":{"annotations":{"moult.dev/claims":null,"moult.dev/cordoned-by":null,"moult.dev/excluded-by":null},` +
-				`"labels":{"node.kubernetes.io/exclude-from-external-load-balancers":null}},"spec":{"unschedulable":null}}`},
+				`"labels":{"node.kubernetes.io/exclude-from-external-load-balancers":null}},"spec":{"unschedulable":false}}`},
 		{name: "what others did stays", node: excludedBy(other, holding(true, other, ownText)), step: Step{Claim: own(), Release: true, Restore: true},
 			want: `{"metadata":{"annotations":{"moult.dev/claims":null}}}`},
 		{name: "what a person did stays", node: holding(true, "", ownText), step: Step{Claim: own(), Release: true, Restore: true},
 			want: `{"metadata":{"annotations":{"moult.dev/claims":null}}}`},
 		{name: "a cordon that another operator had left", node: holding(true, "", ownFlagged), step: Step{Claim: own(flagged), Release: true, Restore: true},
-			want: `{"metadata":{"annotations":{"moult.dev/claims":null}},"spec":{"unschedulable":null}}`},
+			want: `{"metadata":{"annotations":{"moult.dev/claims":null}},"spec":{"unschedulable":false}}`},
 		{name: "a mark outlives its cordon", node: holding(false, plan, ownText), step: Step{Claim: own(), Also: []Also{saying}},
 			want: `{"metadata":{"annotations":{"moult.dev/cordoned-by":null,"x/wanted":"stabilize"}}}`},
 	} {
@@ -79,5 +82,30 @@ func TestWrite(t *testing.T) {
 				t.Error("the node was changed")
 			}
 		})
+	}
+}
+
+// A taint is added or removed with all others as they are.
+func TestTaint(t *testing.T) {
+	const key = "noderollout.moult.dev/os"
+	dead := corev1.Taint{Key: "node.kubernetes.io/unreachable", Effect: corev1.TaintEffectNoExecute, TimeAdded: &metav1.Time{Time: now.Time}}
+	ours := corev1.Taint{Key: key, Effect: corev1.TaintEffectPreferNoSchedule}
+	for name, tc := range map[string]struct {
+		before, after []corev1.Taint
+		on            bool
+	}{
+		"add":             {[]corev1.Taint{dead}, []corev1.Taint{dead, ours}, true},
+		"add the first":   {nil, []corev1.Taint{ours}, true},
+		"it is there":     {[]corev1.Taint{ours, dead}, []corev1.Taint{ours, dead}, true},
+		"remove":          {[]corev1.Taint{dead, ours}, []corev1.Taint{dead}, false},
+		"remove the last": {[]corev1.Taint{ours}, nil, false},
+	} {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Spec: corev1.NodeSpec{Taints: tc.before}}
+		c := fake.NewClientBuilder().WithObjects(n).Build()
+		var got corev1.Node
+		err := errors.Join(c.Get(t.Context(), client.ObjectKeyFromObject(n), n), Taint(t.Context(), c, n, key, tc.on), c.Get(t.Context(), client.ObjectKeyFromObject(n), &got))
+		if err != nil || !equality.Semantic.DeepEqual(got.Spec.Taints, tc.after) {
+			t.Errorf("%s: %v, %v", name, got.Spec.Taints, err)
+		}
 	}
 }

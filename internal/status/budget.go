@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/rollout"
 )
 
 // Reasons of a budget's conditions, besides the gates that block.
@@ -28,7 +29,7 @@ func SetBudgetConditions(b *v1alpha1.NodeDisruptionBudget, problem string, limit
 		setKstatus(set, false, true, string(v1alpha1.ReasonBudgetInvalid), problem)
 		return
 	}
-	setKstatus(set, true, false, reasonGoverns, fmt.Sprintf("%d of %s unavailable; %s", b.Status.Unavailable, nodes(int(b.Status.Matched)), message))
+	setKstatus(set, true, false, reasonGoverns, fmt.Sprintf("%d of %s unavailable; %s", b.Status.Unavailable, rollout.NodeCount(int(b.Status.Matched)), message))
 }
 
 // budgetOpen returns whether rollouts may claim nodes now, and why.
@@ -46,13 +47,6 @@ func budgetOpen(b *v1alpha1.NodeDisruptionBudget, limit int) (open bool, reason,
 	case left <= 0:
 		return false, string(v1alpha1.ReasonBudgetExhausted), fmt.Sprintf("no node may be taken: at most %d may be unavailable", limit)
 	default:
-		return true, reasonOpen, nodes(left) + " may be taken"
+		return true, reasonOpen, rollout.NodeCount(left) + " may be taken"
 	}
-}
-
-func nodes(n int) string {
-	if n == 1 {
-		return "1 node"
-	}
-	return fmt.Sprintf("%d nodes", n)
 }

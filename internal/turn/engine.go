@@ -61,7 +61,7 @@ func NewEngine(
 ) *Engine {
 	e := &Engine{
 		Kind: kind, Clock: clk, Client: c, Fleet: f, Events: recorder,
-		Reports: fleet.NewReports(), Waves: fleet.NewWaves(), Waiting: fleet.NewWaiters(), Retries: NewRetries(clk, kind),
+		Reports: fleet.NewReports(), Waves: &fleet.Waves{}, Waiting: &fleet.Waiters{}, Retries: NewRetries(clk, kind),
 		Drainer: drain.New(clk, live), live: live,
 	}
 	watcher := drain.NewWatcher(pods, e.PodsChanged)
@@ -98,7 +98,7 @@ func (e *Engine) Reconcile(ctx context.Context, request ctrl.Request, pass func(
 
 // Forget drops the memory and the metrics of a rollout that is gone.
 func (e *Engine) Forget(key types.NamespacedName) {
-	e.Waiting.Done(key)
+	e.Waiting.Set(key, false)
 	e.admitted.Delete(key)
 	e.Waves.Forget(key)
 	metrics.Forget(metrics.Rollout{Kind: e.Kind, NamespacedName: key})
@@ -210,9 +210,9 @@ func (p *Pass[T]) take(ctx context.Context, t T) error {
 	case nodeturn.StepAdopt:
 		return p.claimNode(ctx, t)
 	case nodeturn.StepTaint:
-		return node.Taint(ctx, p.Client, b.Node, p.Taint)
+		return node.Taint(ctx, p.Client, b.Node, p.Taint, true)
 	case nodeturn.StepUntaint:
-		return node.Untaint(ctx, p.Client, b.Node, p.Taint)
+		return node.Taint(ctx, p.Client, b.Node, p.Taint, false)
 	default:
 		return p.Mechanism.Take(ctx, t)
 	}

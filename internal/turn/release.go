@@ -38,7 +38,7 @@ func (e *Engine) Clear(
 		marked := n.Annotations[v1alpha1.AnnotationCordonedBy] == holder || n.Annotations[v1alpha1.AnnotationExcludedBy] == holder
 		switch {
 		case live == "" && node.Tainted(n, taint):
-			errs = append(errs, node.Untaint(ctx, e.Client, n, taint)) // This write wakes the rollout. Its next pass releases the claim.
+			errs = append(errs, node.Taint(ctx, e.Client, n, taint, false)) // This write wakes the rollout. Its next pass releases the claim.
 		case left >= 0:
 			errs = append(errs, release(n, known.Claims[left]))
 		case live == "" && marked && known.ClaimError == "":

@@ -77,7 +77,7 @@ var layers = []layer{
 	{path: "internal/node", own: []string{"api/..."}},
 	{path: "internal/events", own: []string{"api/..."}},
 	{path: "internal/metrics", own: []string{"api/..."}},
-	{path: "internal/status", own: []string{"api/...", "internal/events", "internal/metrics"}},
+	{path: "internal/status", own: []string{"api/...", "internal/events", "internal/metrics", "internal/rollout"}},
 
 	// How a node leaves the control plane.
 	{path: "internal/controlplane", own: []string{"api/..."}},

@@ -111,7 +111,7 @@ func (w *world) serve(t *testing.T) *Controller {
 		all = append(all, pod)
 	}
 	c := &Controller{
-		clock: testingclock.NewFakePassiveClock(now), reports: fleet.NewReports(), queued: fleet.NewWaiters(),
+		clock: testingclock.NewFakePassiveClock(now), reports: fleet.NewReports(), queued: &fleet.Waiters{},
 	}
 	c.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(all...).WithIndex(&corev1.Pod{}, indexName, indexedByName).
 		WithStatusSubresource(&edsv1.ExtendedDaemonSet{}, &edsv1.ExtendedDaemonSetReplicaSet{}).Build()

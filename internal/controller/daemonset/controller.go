@@ -85,7 +85,7 @@ type Controller struct {
 func NewController(clk clock.PassiveClock, c client.Client, live client.Reader, caches Caches, f *fleet.Fleet, recorder *events.Recorder, o Options) *Controller {
 	return &Controller{
 		Caches: caches, clock: clk, client: c, live: live, legacy: &legacy{cache: caches.Legacy}, fleet: f, events: recorder, options: o,
-		reports: fleet.NewReports(), queued: fleet.NewWaiters(), retries: turn.NewRetries(clk, edsKind),
+		reports: fleet.NewReports(), queued: &fleet.Waiters{}, retries: turn.NewRetries(clk, edsKind),
 	}
 }
 

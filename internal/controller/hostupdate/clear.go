@@ -24,7 +24,7 @@ func (c *Controller) gone(ctx context.Context, key types.NamespacedName, stored 
 	live := types.UID("")
 	if stored != nil && turn.Replaces(stored) {
 		live = stored.GetUID()
-		c.Waiting.Done(key)
+		c.Waiting.Set(key, false)
 	} else {
 		c.Forget(key)
 		metrics.ForgetNodeRollout(key)

@@ -118,7 +118,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	if w.Ready {
 		errs = append(errs, pass.start(ctx))
 	} else {
-		c.Waiting.Done(key)
+		c.Waiting.Set(key, false)
 	}
 	pass.KeepPods(func(*plan.Unit) bool { return false })
 	errs = append(errs, pass.report(ctx, stored))

@@ -5,6 +5,7 @@ package replacement
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -55,30 +56,17 @@ func (p *pass) adopt(ctx context.Context) error {
 // removeDucklett removes what Ducklett has left on a node. If the turn continues, a node that Ducklett cordoned counts as cordoned by the rollout; otherwise it is
 // uncordoned.
 func (p *pass) removeDucklett(ctx context.Context, n *corev1.Node, goesOn bool) error {
-	path := func(key string) string {
-		return "/metadata/annotations/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(key)
-	}
-	var all []node.Operation
-	for key := range n.Annotations {
-		if strings.HasPrefix(key, v1alpha1.DucklettPrefix) {
-			all = append(all, node.Operation{Op: "remove", Path: path(key)})
+	remove := func(n *corev1.Node, holder string) {
+		maps.DeleteFunc(n.Annotations, func(key, _ string) bool { return strings.HasPrefix(key, v1alpha1.DucklettPrefix) })
+		others := slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t corev1.Taint) bool { return t.Key == v1alpha1.TaintDucklett })
+		if len(others) < len(n.Spec.Taints) && n.Spec.Unschedulable {
+			if n.Spec.Unschedulable = goesOn; goesOn {
+				node.Annotating(map[string]*string{v1alpha1.AnnotationCordonedBy: &holder})(n, holder)
+			}
 		}
+		n.Spec.Taints = others
 	}
-	tainted := false
-	for i := range slices.Backward(n.Spec.Taints) {
-		if n.Spec.Taints[i].Key == v1alpha1.TaintDucklett {
-			tainted = true
-			all = append(all, node.Operation{Op: "remove", Path: fmt.Sprintf("/spec/taints/%d", i)})
-		}
-	}
-	switch {
-	case !tainted || !n.Spec.Unschedulable:
-	case goesOn:
-		all = append(all, node.Operation{Op: "add", Path: path(v1alpha1.AnnotationCordonedBy), Value: p.holder})
-	default:
-		all = append(all, node.Operation{Op: "replace", Path: "/spec/unschedulable", Value: false})
-	}
-	if err := node.PatchJSON(ctx, p.Client, n, all...); err != nil {
+	if err := node.Write(ctx, p.Client, n, node.Step{Claim: v1alpha1.Claim{Rollout: p.holder}, Unclaimed: true, Also: []node.Also{remove}}); err != nil {
 		return fmt.Errorf("removing what Ducklett has left, %w", err)
 	}
 	p.soon()

@@ -128,7 +128,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	if p.ready {
 		errs = append(errs, p.carryOut(ctx))
 	} else {
-		c.Waiting.Done(key)
+		c.Waiting.Set(key, false)
 	}
 	c.Works.Keep(key, p.nodesInTurns())
 	errs = append(errs, p.report(ctx))
@@ -192,7 +192,7 @@ func (p *pass) carryOut(ctx context.Context) error {
 		errs = append(errs, p.start(ctx))
 		p.rollBack()
 	} else {
-		p.Waiting.Done(p.Key) // Turns go on without a strategy. None begins, and no old node is newly claimed.
+		p.Waiting.Set(p.Key, false) // Turns go on without a strategy. None begins, and no old node is newly claimed.
 	}
 	p.order(ctx)
 	if err := p.write(ctx); err != nil {
