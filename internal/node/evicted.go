@@ -77,10 +77,7 @@ func formatEvicted(workloads []Workload) string {
 // Evicting returns a change that adds these workloads to the record of evictions. It replaces an unreadable record.
 func Evicting(workloads ...Workload) Also {
 	return func(n *corev1.Node, _ string) {
-		recorded, err := ParseEvicted(n.Annotations)
-		if err != nil {
-			recorded = nil
-		}
+		recorded, _ := ParseEvicted(n.Annotations)
 		if len(workloads) > 0 {
 			record := formatEvicted(append(recorded, workloads...))
 			set(&n.Annotations, map[string]*string{v1alpha1.AnnotationEvicted: &record})

@@ -129,6 +129,9 @@ func (d *Drain) Pass(ctx context.Context, n *corev1.Node, since time.Time) (Outc
 	if dead && r.Next.IsZero() && !r.Done() {
 		k.last.Wake = nodeturn.Earlier(d.Now.Add(overdue), at) // Overdue pods stop blocking then, also after the drain's timeout.
 	}
+	for _, o := range r.In(drain.Evicted) {
+		k.evicted[o.UID] = true
+	}
 	if evicted := evictedBy(&r); len(evicted) > 0 {
 		// Begin has not recorded pods that arrived after it.
 		if err := node.RecordEvicted(ctx, d.Client, n, evicted...); err != nil {
@@ -149,6 +152,12 @@ func (d *Drain) Pass(ctx context.Context, n *corev1.Node, since time.Time) (Outc
 func (d *Drain) evict(ctx context.Context, since time.Time, o drain.Options) (r drain.Result, err error) {
 	pods, known := d.Works.Pods(d.Of)
 	if known {
+		k := d.Works.of(d.Of)
+		for i := range pods {
+			if p := &pods[i]; k.evicted[p.UID] && p.DeletionTimestamp == nil {
+				p.DeletionTimestamp = &metav1.Time{Time: d.Now} // The watch will show that.
+			}
+		}
 		if r, err = d.Drainer.Pass(ctx, d.Of.Node, pods, since, o); err != nil || !r.Done() {
 			return r, err
 		}

@@ -43,6 +43,8 @@ type work struct {
 	last       Outcome
 	generation int64
 	dead       bool
+	// evicted are the pods that were evicted.
+	evicted map[types.UID]bool
 	// reported is the message in the node's condition, written at reportedAt.
 	reported   string
 	reportedAt time.Time
@@ -56,7 +58,7 @@ func (k *Works) of(t Of) *work {
 	k.mu.Lock()
 	known := k.all[t.Node]
 	if known == nil || known.of.Turn != t.Turn {
-		known = &work{of: t}
+		known = &work{of: t, evicted: map[types.UID]bool{}}
 		k.all[t.Node] = known
 	}
 	k.mu.Unlock()
