@@ -203,10 +203,10 @@ func (p *pass) budgets(c *candidate) []*account {
 	return c.accounts
 }
 
-// bookBudget books the cost of a unit that is started now. A node that was already unavailable adds no cost, but its drain
-// counts.
+// bookBudget books the cost of a unit that is started now. A node that was already unavailable or claimed adds no cost, but its
+// drain counts.
 func bookBudget(p *pass, c *candidate) {
-	if !p.disrupts(c) {
+	if p.strategy.Claimless {
 		return
 	}
 	for _, a := range p.budgets(c) {
@@ -214,7 +214,7 @@ func bookBudget(p *pass, c *candidate) {
 			block := undrainedBlock(c.Unit.Node)
 			a.Account.Blocks = append(a.Account.Blocks, Block{block.Gate, a.withName(block.Message)})
 		}
-		if a.holders[c.Node] {
+		if c.Claimed || a.holders[c.Node] {
 			continue
 		}
 		a.used++

@@ -58,12 +58,12 @@ func unclaimed(p *pass, c *candidate) (v1alpha1.Reason, string) {
 }
 
 // budgetOpen starts nothing on nodes of a budget that is blocked for this reason, restarts included.
-func budgetOpen(unless v1alpha1.Reason) func(*pass, *candidate) (v1alpha1.Reason, string) {
+func budgetOpen(reason v1alpha1.Reason) func(*pass, *candidate) (v1alpha1.Reason, string) {
 	return func(p *pass, c *candidate) (v1alpha1.Reason, string) {
 		for _, a := range p.budgets(c) {
 			for i := range a.Account.Blocks[:a.switches] {
-				if block := &a.Account.Blocks[i]; block.Gate == unless {
-					return unless, block.Message
+				if block := &a.Account.Blocks[i]; block.Gate == reason {
+					return reason, block.Message
 				}
 			}
 		}

@@ -3,7 +3,7 @@
 // Package rollout decides which node goes next, and why the others wait. It is pure: no client, no clock, no logger; the
 // same input gives the same answer, and the answer always comes with its reason.
 //
-//	objects ──units.go──▶ []Unit ┐
+//	objects ──caller────▶ []Unit ┐
 //	nodes, budgets ──────▶ Fleet ├─▶ Decide ─▶ Start    (claim these, in this order)
 //	spec ─────────────▶ Strategy │             Waiting  (every other unit that needs a turn, each with its reason)
 //	now ─────────────────────────┘             Wave     (the progress of the waves; stored for the next decision)

@@ -94,11 +94,7 @@ func RetryAt(r *v1alpha1.Retries, failures int32, at time.Time) time.Time {
 		most = r.MaxBackoff.Duration
 	}
 	for i := int32(1); i < failures && wait < most; i++ {
-		if wait > most/2 {
-			wait = most // Doubling would exceed the maximum, or overflow.
-			break
-		}
-		wait *= 2
+		wait += min(wait, most-wait) // Doubling would exceed the maximum, or overflow.
 	}
 	return at.Add(min(wait, most))
 }

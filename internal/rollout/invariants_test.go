@@ -729,6 +729,9 @@ func (f *facts) mayStart(u *Unit, wave int) {
 	f.busy++
 	f.begun = append(f.begun, u.Node)
 	later := f.groups != nil && f.wave[u.Node] > wave
+	for i, b := range f.budgets {
+		f.draining[i] = f.draining[i] || p.drains && !p.beside && chosen(b, m)
+	}
 	if u.Claimed {
 		refuse(later && u.Running, "which runs something older, and whose wave has not begun")
 		return
@@ -744,7 +747,6 @@ func (f *facts) mayStart(u *Unit, wave int) {
 	refuse(domains != nil, "in a domain too many")
 	for i, b := range f.budgets {
 		if chosen(b, m) {
-			f.draining[i] = f.draining[i] || p.drains
 			f.unavailable[i][u.Node] = true
 		}
 	}

@@ -54,15 +54,15 @@ func (p *pass) sort(candidates []candidate) []*candidate {
 	}
 	slices.SortFunc(places, func(a, b place) int {
 		if a.turn != b.turn {
-			return firstIf(a.turn < b.turn)
+			return cmp.Compare(a.turn, b.turn)
 		}
 		for _, k := range keys {
 			if k[a.index] != k[b.index] {
-				return firstIf(k[a.index] < k[b.index])
+				return cmp.Compare(k[a.index], k[b.index])
 			}
 		}
 		if a.rank != b.rank {
-			return firstIf(a.rank < b.rank)
+			return cmp.Compare(a.rank, b.rank)
 		}
 		return cmp.Compare(candidates[a.index].Unit.Node, candidates[b.index].Unit.Node)
 	})

@@ -26,7 +26,7 @@ type Strategy struct {
 	MaxFailures *int
 	// Paused starts nothing.
 	Paused bool
-	// Window is when units may be started; nil means always. If there are Windows, they must be open too.
+	// Window is when units may be started; nil means always. If there are Windows, one of them must be open too.
 	Window  *Window
 	Windows []CronWindow
 	// WindowError says why a window is invalid; empty if none is. An invalid window starts nothing.
@@ -227,7 +227,7 @@ type Decision struct {
 	Start []string
 	// Waiting holds every unit that needs a turn and does not get one now: failed units first, then the others in order.
 	Waiting []Wait
-	// Halted says why the rollout starts no unit until a person acts; nil if it is not halted. Its Node is empty.
+	// Halted says why the rollout starts no further node until a person acts, unless a wave says it; nil if it is not halted. Its Node is empty.
 	Halted *Wait
 	// Wave is the progress of the waves; nil without waves. The caller stores it for the next decision.
 	Wave *v1alpha1.WaveStatus

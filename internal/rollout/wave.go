@@ -97,7 +97,7 @@ func shortRevision(revision string) string {
 // divideIntoWaves assigns every unit to its wave, and finds the current wave. A wave takes updated units first, then those in a
 // turn, then failed ones, then the others in the strategy's order. So the first nodes that a rollout changes are its first
 // wave, and no list of them is stored. Units without an offered update come last. Until the first wave is complete it keeps
-// the units that it tried. So a node that was updated by other means does not replace a canary.
+// the units that have failed or are in a turn. So a node that was updated by other means does not replace them.
 func (p *pass) divideIntoWaves(units []Unit, order []*candidate) {
 	if len(p.strategy.Waves) == 0 {
 		return
