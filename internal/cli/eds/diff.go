@@ -93,9 +93,8 @@ func (c *command) showDiff(ctx context.Context, active, canary side) error {
 		}
 	}
 	out, err := exec.CommandContext(ctx, program[0], append(program[1:], files[:]...)...).CombinedOutput()
-	exit, ended := errors.AsType[*exec.ExitError](err)
-	if differ := ended && exit.ExitCode() == 1; !differ {
-		return fmt.Errorf("running %q, %w: %s($%s names another program)", program, err, out, external)
+	if exit, ended := errors.AsType[*exec.ExitError](err); err != nil && (!ended || exit.ExitCode() != 1) {
+		return fmt.Errorf("running %q ($%s names another program), %w: %s", program, external, err, out)
 	}
 	_, err = c.Out.Write(out)
 	return err

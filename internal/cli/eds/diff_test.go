@@ -26,6 +26,7 @@ func TestShowDiff(t *testing.T) {
 	}{
 		"no difference":            {b: a, want: first + "There is no difference.\n"},
 		"no diff":                  {b: b, want: first, err: "($KUBECTL_EXTERNAL_DIFF names another program)"},
+		"no difference for it":     {script: `echo same`, external: "diff -x", b: b, want: first + "same\n"},
 		"a diff without -y":        {script: "echo unknown option >&2; exit 2", b: b, want: first, err: "unknown option"},
 		"diff":                     {script: `echo "$@" | sed "s|/[^ ]*/||g"; exit 1`, b: b, want: first + "-y --color=never active-side.yaml canary-side.yaml\n"},
 		"another program":          {script: `echo called; cat "$2"; exit 1`, external: "diff -x", b: b, want: first + "called\nline 1\nline 2\n"},

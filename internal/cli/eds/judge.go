@@ -14,7 +14,7 @@ import (
 type enough struct {
 	// percent is the percentage of all pods that must be exceeded. 100 means all of them, and they must be available.
 	percent float64
-	// min is how many pods must not be outdated, if there are more than min pods.
+	// min is the number below which outdated pods do not matter. It has no effect if there are no more than min pods.
 	min int32
 }
 
@@ -24,7 +24,7 @@ func (e enough) isReached(upToDate, all int32) bool {
 	return left <= 0 || float64(upToDate)*100 > float64(all)*e.percent || all > e.min && left < e.min
 }
 
-// judge reports whether an ExtendedDaemonSet is up to date, and what it is doing. The error says why it will never be up to date.
+// judge reports whether an ExtendedDaemonSet is up to date, and what it is doing. The error says why nothing will change until a person acts.
 func judge(eds *edsv1.ExtendedDaemonSet, enough enough) (done bool, text string, err error) {
 	s := &eds.Status
 	switch {

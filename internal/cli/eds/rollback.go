@@ -106,7 +106,7 @@ func findRevision(revisions []edsv1.ExtendedDaemonSetReplicaSet, to string) (*ed
 	return nil, fmt.Errorf("the ExtendedDaemonset has no revision '%s': see kubectl eds history", named.Name)
 }
 
-// previousRevision returns the revision that was active last before that of the spec.
+// previousRevision returns the active revision if the spec has another template, else the one that was active last before it.
 func previousRevision(
 	eds *edsv1.ExtendedDaemonSet, revisions []edsv1.ExtendedDaemonSetReplicaSet,
 ) (best *edsv1.ExtendedDaemonSetReplicaSet, err error) {
@@ -116,7 +116,7 @@ func previousRevision(
 		case r.DeletionTimestamp != nil, sameTemplate(&r.Spec.Template, &eds.Spec.Template):
 		case r.Name == eds.Status.ActiveReplicaSet:
 			return r, nil
-		case canaryFailure(r) == nil && (best == nil || !lastActive(r).Before(lastActive(best))):
+		case canaryFailure(r) == nil && !lastActive(r).IsZero() && (best == nil || !lastActive(r).Before(lastActive(best))):
 			best = r
 		}
 	}

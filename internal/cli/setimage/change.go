@@ -162,7 +162,7 @@ func hasImage(s *cloud.Set, image string) bool {
 }
 
 // change brings a scale set from one image to another, and waits for the end of the change. It returns false if the scale set had the image already.
-// A conflict has no effect, and the change is prepared again: an autoscaler or a rollout may have added a machine.
+// After a conflict the change is prepared again: an autoscaler or a rollout may have added a machine.
 func (c *changer) change(ctx context.Context, t *target, from, to string) (changed bool, err error) {
 	ctx, cancel := c.limit(ctx)
 	defer cancel()
@@ -178,7 +178,7 @@ func (c *changer) change(ctx context.Context, t *target, from, to string) (chang
 			t.op, t.sent = sent, true
 			return true, c.await(ctx, t)
 		case cloud.KindOf(err) == cloud.KindConflict:
-			t.op, t.sent = cloud.Operation{}, false
+			t.op = cloud.Operation{} // An earlier request may still have had an effect.
 		case isTransient(err):
 			t.sent = true
 		default:
@@ -243,7 +243,7 @@ func (c *changer) restore(ctx context.Context, because error) error {
 		changed, err := c.change(ctx, t, c.image, t.line.OldImage)
 		switch {
 		case errors.Is(err, errOtherImage) && !isOurs:
-			// It never had the new image.
+			// Another program has set its image, which stays.
 		case err != nil:
 			failed = append(failed, t.line.Name)
 			t.line.Outcome = NotPutBack
