@@ -32,9 +32,8 @@ type nodeState struct {
 	boot     string
 	attempts int
 
-	// meta is the Node that was read. latest is true if the API server has just returned it.
-	meta   *metav1.PartialObjectMetadata
-	latest bool
+	// meta is the Node that was read.
+	meta *metav1.PartialObjectMetadata
 }
 
 // readNode reads a Node. It returns false if no label names the interface of its host.
@@ -79,10 +78,10 @@ type step int
 const (
 	// idle: every wanted action is done.
 	idle step = iota
-	// acknowledge: acknowledge the wanted action on the Node, because it takes long, or because the boot id must be recorded before a reboot.
+	// acknowledge: acknowledge the wanted action on the Node. The write shows that it is still wanted.
 	acknowledge
-	// carryOn: do the wanted action, which an earlier process may have begun.
-	carryOn
+	// act: do the wanted action, which an earlier process may have begun.
+	act
 )
 
 // next returns the agent's next step.
@@ -92,10 +91,10 @@ func (s *nodeState) next() step {
 		return idle
 	case s.active == s.wanted && s.state != v1alpha1.HostStateBusy:
 		return idle
-	case s.active != s.wanted && (s.wanted == v1alpha1.HostActionPrepare || s.wanted == v1alpha1.HostActionReboot):
-		return acknowledge
+	case s.active != s.wanted && (s.wanted == v1alpha1.HostActionReset || !isCheck(s.wanted)):
+		return acknowledge // A check changes nothing on the host, and only its result is written.
 	}
-	return carryOn
+	return act
 }
 
 // isKnown reports whether the agent knows the action.

@@ -39,33 +39,33 @@ func TestNext(t *testing.T) {
 		// Before the operator has spoken.
 		{}:                                    idle,
 		{"", "unknown", "unknown", "unknown"}: idle,
-		// The rows of an update, in order. Only what takes long, and a reboot, is acknowledged first.
-		{"stabilize", "unknown", "unknown", "unknown"}:        carryOn,
-		{"stabilize", "stabilize", "busy", "unknown"}:         carryOn,
+		// The rows of an update, in order. All but a check is acknowledged first.
+		{"stabilize", "unknown", "unknown", "unknown"}:        act,
+		{"stabilize", "stabilize", "busy", "unknown"}:         act,
 		{"stabilize", "stabilize", "ready", "true"}:           idle,
 		{"prepare-update", "stabilize", "ready", "true"}:      acknowledge,
-		{"prepare-update", "prepare-update", "busy", "true"}:  carryOn,
+		{"prepare-update", "prepare-update", "busy", "true"}:  act,
 		{"prepare-update", "prepare-update", "ready", "true"}: idle,
-		{"perform-update", "prepare-update", "ready", "true"}: carryOn,
-		{"perform-update", "perform-update", "busy", "true"}:  carryOn,
+		{"perform-update", "prepare-update", "ready", "true"}: acknowledge,
+		{"perform-update", "perform-update", "busy", "true"}:  act,
 		{"perform-update", "perform-update", "ready", "true"}: idle,
 		{"reboot-update", "perform-update", "ready", "true"}:  acknowledge,
-		{"reboot-update", "reboot-update", "busy", "true"}:    carryOn,
+		{"reboot-update", "reboot-update", "busy", "true"}:    act,
 		{"reboot-update", "reboot-update", "ready", "true"}:   idle,
 		{"stabilize", "stabilize", "ready", "false"}:          idle,
 		// What has failed is the operator's.
 		{"stabilize", "stabilize", "error", "unknown"}:        idle,
 		{"prepare-update", "prepare-update", "error", "true"}: idle,
 		{"reboot-update", "reboot-update", "error", "true"}:   idle,
-		{"stabilize", "prepare-update", "error", "true"}:      carryOn,
+		{"stabilize", "prepare-update", "error", "true"}:      act,
 		// Given up in the middle.
-		{"stabilize", "prepare-update", "busy", "true"}: carryOn,
-		{"stabilize", "reboot-update", "busy", "true"}:  carryOn,
+		{"stabilize", "prepare-update", "busy", "true"}: act,
+		{"stabilize", "reboot-update", "busy", "true"}:  act,
 		// What the peer's operator may say.
 		{"unknown", "unknown", "unknown", "unknown"}:      idle,
-		{"unknown", "stabilize", "ready", "true"}:         carryOn,
-		{"reset-state", "prepare-update", "busy", "true"}: carryOn,
-		{"reset-state", "reset-state", "busy", "true"}:    carryOn,
+		{"unknown", "stabilize", "ready", "true"}:         act,
+		{"reset-state", "prepare-update", "busy", "true"}: acknowledge,
+		{"reset-state", "reset-state", "busy", "true"}:    act,
 		// Keys wiped by a person, and words that are none.
 		{"", "reboot-update", "busy", "true"}:                   idle,
 		{"reboot-update", "reboot-update", "", "true"}:          idle,
@@ -115,6 +115,7 @@ func TestAcknowledgement(t *testing.T) {
 		others map[string]string
 		want   map[string]string
 	}{
+		"perform":       {"perform-update", nil, nil},
 		"first attempt": {"prepare-update", nil, map[string]string{v1alpha1.AnnotationHostAttempts: "1"}},
 		"third attempt": {"prepare-update", map[string]string{v1alpha1.AnnotationHostAttempts: "2"}, map[string]string{v1alpha1.AnnotationHostAttempts: "3"}},
 		"attempts that are no number": {
@@ -160,7 +161,7 @@ func TestClaimsThatCannotBeRead(t *testing.T) {
 	}))
 	m := &machine{boots: 1}
 	a := &Agent{host: m}
-	if err := a.reboot(t.Context(), s); err == nil || m.calls["reboot"] != 0 {
+	if err := a.reboot(t.Context(), s, false); err == nil || m.calls["reboot"] != 0 {
 		t.Errorf("rebooted %d times, error %v", m.calls["reboot"], err)
 	}
 }

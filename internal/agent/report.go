@@ -42,8 +42,8 @@ func (s *nodeState) acknowledgement(boot string) change {
 	return c
 }
 
-// ended returns the change that reports that an action, or a periodic check without one, has ended, and why it failed.
-func (s *nodeState) ended(action v1alpha1.HostAction, state v1alpha1.HostState, why string) change {
+// report returns the change that reports that an action, or a periodic check without one, has ended, and why it failed.
+func (s *nodeState) report(action v1alpha1.HostAction, state v1alpha1.HostState, why string) change {
 	c := change{}
 	c.set(s.protocol.Active, string(cmp.Or(action, s.active)))
 	c.set(s.protocol.State, string(state))
@@ -53,10 +53,10 @@ func (s *nodeState) ended(action v1alpha1.HostAction, state v1alpha1.HostState, 
 
 // success returns the change that reports an action or a periodic check as done, with its findings. It is empty if the Node shows them already.
 func (s *nodeState) success(action v1alpha1.HostAction, o outcome, now time.Time) change {
-	c := s.ended(action, v1alpha1.HostStateReady, "")
+	c, looks := s.report(action, v1alpha1.HostStateReady, ""), action == "" || isCheck(action)
 	c.set(v1alpha1.AnnotationHostBoot, "")
 	switch {
-	case action == "" || isCheck(action):
+	case looks:
 		s.addVersion(c, o.runs)
 		update, target := v1alpha1.HostUpdateFalse, ""
 		if o.offer.Available {
@@ -72,7 +72,7 @@ func (s *nodeState) success(action v1alpha1.HostAction, o outcome, now time.Time
 		c.set(v1alpha1.AnnotationHostAttempts, "")
 	}
 	c = s.missing(c)
-	if (action == "" || isCheck(action)) && len(c) > 0 {
+	if looks && len(c) > 0 {
 		c.set(v1alpha1.AnnotationHostChecked, now.UTC().Format(time.RFC3339))
 	}
 	return c

@@ -103,7 +103,7 @@ func TestOwnKeys(t *testing.T) {
 		for _, action := range []string{"stabilize", "unknown", "reset-state", "prepare-update", "perform-update", "reboot-update"} {
 			s, _ := readNode(nodeSaying(p, [4]string{action, action, "busy", "unknown"}, map[string]string{v1alpha1.AnnotationHostWanted: "1.2.0"}))
 			f := outcome{runs: "1.0.0", offer: host.Offer{Available: true, Version: "1.1.0"}}
-			for _, w := range []change{s.acknowledgement("boot"), s.success(v1alpha1.HostAction(action), f, at), s.ended(v1alpha1.HostAction(action), v1alpha1.HostStateError, "bad")} {
+			for _, w := range []change{s.acknowledgement("boot"), s.success(v1alpha1.HostAction(action), f, at), s.report(v1alpha1.HostAction(action), v1alpha1.HostStateError, "bad")} {
 				for key := range w {
 					if !slices.Contains(annotations, key) {
 						t.Errorf("%s writes the annotation %s", action, key)

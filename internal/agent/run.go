@@ -71,13 +71,12 @@ func (a *Agent) advance(ctx context.Context) {
 			if acknowledged = a.acknowledge(ctx, s); !acknowledged {
 				return
 			}
-		case carryOn:
-			s.latest = acknowledged
-			a.begin(ctx, s.wanted, s)
+		case act:
+			a.begin(ctx, s.wanted, s, acknowledged)
 			return
 		case idle:
 			if a.due && s.mayCheck() {
-				a.begin(ctx, "", s)
+				a.begin(ctx, "", s, false)
 			} else if a.due {
 				a.checkLater()
 			}
@@ -195,7 +194,7 @@ func (a *Agent) result(s *nodeState) change {
 		return nil
 	}
 	a.log.Error(o.err, "failed", "action", a.work.action, "failures", a.failures)
-	return s.ended(a.work.action, v1alpha1.HostStateError, o.err.Error())
+	return s.report(a.work.action, v1alpha1.HostStateError, o.err.Error())
 }
 
 // endWork forgets the work, and sets the time of the next check.

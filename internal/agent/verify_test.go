@@ -46,7 +46,7 @@ func TestVerify(t *testing.T) {
 			}
 			s, _ := readNode(nodeSaying(bottlerocketKeys, [4]string{"reboot-update", "reboot-update", "busy", "true"}, others))
 			a := &Agent{host: tc.machine, clock: clock.RealClock{}, options: Options{RebootGrace: time.Minute}}
-			o := a.do(t.Context(), v1alpha1.HostActionReboot, s)
+			o := a.do(t.Context(), v1alpha1.HostActionReboot, s, false)
 			if got := text(o.err); got != tc.want {
 				t.Errorf("error %q, want %q", got, tc.want)
 			}
@@ -79,7 +79,7 @@ func TestVerifyWaits(t *testing.T) {
 					m.set(func(m *machine) { delete(m.fails, "version") })
 				}
 			})
-			o := a.do(t.Context(), v1alpha1.HostActionReboot, s)
+			o := a.do(t.Context(), v1alpha1.HostActionReboot, s, false)
 			if grace == time.Minute && o.err != nil {
 				t.Errorf("it fails: %v", o.err)
 			}

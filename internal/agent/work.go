@@ -45,19 +45,19 @@ func (w *work) matches(s *nodeState) bool {
 	if w.action == "" {
 		return s.mayCheck()
 	}
-	return s.next() == carryOn && s.wanted == w.action
+	return s.next() == act && s.wanted == w.action
 }
 
-// begin starts the wanted action on the host, or a periodic check if action is empty.
-func (a *Agent) begin(ctx context.Context, action v1alpha1.HostAction, s *nodeState) {
+// begin starts the wanted action on the host, or a periodic check if action is empty. acknowledged is true if this process has just acknowledged it.
+func (a *Agent) begin(ctx context.Context, action v1alpha1.HostAction, s *nodeState, acknowledged bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &work{action: action, cancel: cancel, done: make(chan outcome, 1)}
 	a.work = w
-	a.running.Go(func() { w.done <- a.do(ctx, action, s) })
+	a.running.Go(func() { w.done <- a.do(ctx, action, s, acknowledged) })
 }
 
 // do does the work. It returns when the work is done or has failed, or the context ends.
-func (a *Agent) do(ctx context.Context, action v1alpha1.HostAction, s *nodeState) outcome {
+func (a *Agent) do(ctx context.Context, action v1alpha1.HostAction, s *nodeState, acknowledged bool) outcome {
 	if a.hostErr != nil {
 		return outcome{err: a.hostErr}
 	}
@@ -68,7 +68,7 @@ func (a *Agent) do(ctx context.Context, action v1alpha1.HostAction, s *nodeState
 	case v1alpha1.HostActionPerform:
 		return outcome{err: a.host.Perform(ctx, version)}
 	case v1alpha1.HostActionReboot:
-		return a.rebootOrVerify(ctx, s)
+		return a.rebootOrVerify(ctx, s, acknowledged)
 	case v1alpha1.HostActionReset:
 		if err := a.host.Revert(ctx); err != nil {
 			return outcome{err: fmt.Errorf("reverting the update, %w", err)}
@@ -92,34 +92,36 @@ func (a *Agent) look(ctx context.Context) outcome {
 
 // rebootOrVerify orders the reboot if the host is still in the boot in which the order was acknowledged. In a later boot it verifies what the
 // host runs. It also verifies if another agent recorded no boot id, so that the host never reboots twice.
-func (a *Agent) rebootOrVerify(ctx context.Context, s *nodeState) outcome {
+func (a *Agent) rebootOrVerify(ctx context.Context, s *nodeState, acknowledged bool) outcome {
 	boot, err := a.host.BootID()
 	switch {
 	case err != nil:
 		return outcome{err: fmt.Errorf("reading the boot id, %w", err)}
 	case s.boot == boot:
-		return outcome{err: a.reboot(ctx, s)}
+		return outcome{err: a.reboot(ctx, s, acknowledged)}
 	}
 	return a.verify(ctx, s)
 }
 
 // reboot orders the host to reboot, if the operator still wants that. It returns only if the host has refused, or the order was withdrawn.
 // The operator, not the agent, limits how long the host may take to go down.
-func (a *Agent) reboot(ctx context.Context, s *nodeState) error {
+func (a *Agent) reboot(ctx context.Context, s *nodeState, acknowledged bool) error {
 	if s.claimError != nil {
 		return fmt.Errorf("not rebooting, %w", s.claimError)
 	}
-	now, err := s, error(nil)
-	if !s.latest {
+	now := s
+	if !acknowledged { // An earlier process did, and the watch may be late.
+		var err error
 		if now, err = a.readAgain(ctx); err != nil {
 			return err
 		}
 	}
-	if now == nil || now.protocol != s.protocol || now.next() != carryOn || now.active != v1alpha1.HostActionReboot || now.boot != s.boot {
+	if now == nil || now.protocol != s.protocol || now.next() != act || now.active != v1alpha1.HostActionReboot || now.boot != s.boot {
 		return errWithdrawn
 	}
 	a.log.Info("rebooting", "intent", now.intent(), "boot", now.boot, "runs", now.runs, "goal", cmp.Or(now.version, now.target))
-	if err = a.host.Reboot(ctx); err == nil {
+	err := a.host.Reboot(ctx)
+	if err == nil {
 		<-ctx.Done() // The host has taken the order, and goes down.
 	}
 	select {

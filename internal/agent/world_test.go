@@ -416,7 +416,6 @@ func (w *wire) count() map[string]int {
 var updated = []string{
 	",, ",
 	"stabilize,unknown,unknown unknown",
-	"stabilize,stabilize,busy unknown",
 	"stabilize,stabilize,ready true",
 	"prepare-update,stabilize,ready true",
 	"prepare-update,prepare-update,busy true",
@@ -428,7 +427,6 @@ var updated = []string{
 	"reboot-update,reboot-update,busy true",
 	"reboot-update,reboot-update,ready true",
 	"stabilize,unknown,unknown unknown",
-	"stabilize,stabilize,busy unknown",
 	"stabilize,stabilize,ready false",
 }
 

@@ -14,7 +14,7 @@
 //	                                       └─ Waiting      its priority is not next, or the drain timed out
 //
 // The only state between passes is since, the time when the drain began, and the caller keeps it in the API. Everything
-// else is read from the pods, so another process can continue a drain.
+// else is read from the pods of the node, which a Watcher or a list gives, so another process can continue a drain.
 //
 // Order. Pods are evicted in ascending priority, those of the same priority together. Pods of the classes
 // system-cluster-critical and system-node-critical (priority from 2,000,000,000) are evicted last, after all others are

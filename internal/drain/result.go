@@ -38,7 +38,6 @@ const (
 // Outcome is the state of one pod, and why.
 type Outcome struct {
 	Pod      types.NamespacedName
-	UID      types.UID
 	Priority int32
 	// Owner is the pod's controller, or nil.
 	Owner *metav1.OwnerReference
@@ -54,7 +53,6 @@ type Outcome struct {
 func outcomeOf(v *Verdict, s State, message string) Outcome {
 	return Outcome{
 		Pod:      types.NamespacedName{Namespace: v.Pod.Namespace, Name: v.Pod.Name},
-		UID:      v.Pod.UID,
 		Priority: priority(v.Pod),
 		Owner:    metav1.GetControllerOfNoCopy(v.Pod),
 		State:    s,

@@ -41,7 +41,8 @@ func Write(ctx context.Context, c client.Writer, n *corev1.Node, s Step) error {
 	return write(ctx, c, n, s.edit)
 }
 
-// write patches what edit changes of a Node's annotations, labels, cordon and taints.
+// write patches what edit changes of a Node's annotations, labels, cordon and taints. Taints are replaced as a whole: a cache must keep all
+// their fields.
 func write(ctx context.Context, c client.Writer, n *corev1.Node, edit func(*corev1.Node) error) error {
 	changed := n.DeepCopy()
 	if err := edit(changed); err != nil {

@@ -39,12 +39,13 @@ func taintAt(n *corev1.Node, key string) int {
 // Taint adds the taint key:PreferNoSchedule to the node, or removes it. It writes nothing if nothing changes. It fails with a conflict if the
 // node changed since it was read; the caller decides again.
 func Taint(ctx context.Context, c client.Writer, n *corev1.Node, key string, on bool) error {
-	return Write(ctx, c, n, Step{Unclaimed: true, Also: []Also{func(n *corev1.Node, _ string) {
+	return write(ctx, c, n, func(n *corev1.Node) error {
 		switch i := taintAt(n, key); {
 		case on && i < 0:
 			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: key, Effect: corev1.TaintEffectPreferNoSchedule})
 		case !on && i >= 0:
 			n.Spec.Taints = slices.Delete(n.Spec.Taints, i, i+1)
 		}
-	}}})
+		return nil
+	})
 }

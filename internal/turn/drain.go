@@ -63,13 +63,10 @@ func (d *Drain) isDead(n *corev1.Node) (dead bool, at time.Time) {
 // Begin previews the drain of a node before its cordon. also records whose pods will be evicted; the caller writes it with the cordon. If the
 // options refuse a pod, Begin returns a failure, and the node must not be cordoned.
 func (d *Drain) Begin(ctx context.Context) (also []node.Also, failure *v1alpha1.ClaimFailure, err error) {
-	pods, known := d.Works.Pods(d.Of)
-	if !known {
-		if pods, err = d.Drainer.Pods(ctx, d.Of.Node); err != nil {
-			return nil, nil, err
-		}
+	r, err := d.look(ctx, func(pods []corev1.Pod) (drain.Result, error) { return d.Drainer.Preview(ctx, pods, d.Options), nil })
+	if err != nil {
+		return nil, nil, err
 	}
-	r := d.Drainer.Preview(ctx, pods, d.Options)
 	if len(r.In(drain.Refused)) > 0 {
 		return nil, d.failure(v1alpha1.ReasonDrainRefused, "Node "+d.Of.Node+" can't be drained: "+r.Left()), nil
 	}
@@ -120,7 +117,7 @@ func (d *Drain) Pass(ctx context.Context, n *corev1.Node, since time.Time) (Outc
 	if dead && (options.SkipWaitForDelete <= 0 || options.SkipWaitForDelete > overdue) {
 		options.SkipWaitForDelete = overdue
 	}
-	r, err := d.evict(ctx, since, options)
+	r, err := d.look(ctx, func(pods []corev1.Pod) (drain.Result, error) { return d.Drainer.Pass(ctx, d.Of.Node, pods, since, options) })
 	if err != nil {
 		k.stale.Store(true)
 		return Outcome{Message: err.Error()}, err
@@ -128,9 +125,6 @@ func (d *Drain) Pass(ctx context.Context, n *corev1.Node, since time.Time) (Outc
 	k.last, k.generation, k.dead = Outcome{Done: r.Done(), Message: r.Left(), Wake: nodeturn.Earlier(r.Next, at)}, d.Generation, dead
 	if dead && r.Next.IsZero() && !r.Done() {
 		k.last.Wake = nodeturn.Earlier(d.Now.Add(overdue), at) // Overdue pods stop blocking then, also after the drain's timeout.
-	}
-	for _, o := range r.In(drain.Evicted) {
-		k.evicted[o.UID] = true
 	}
 	if evicted := evictedBy(&r); len(evicted) > 0 {
 		// Begin has not recorded pods that arrived after it.
@@ -148,24 +142,18 @@ func (d *Drain) Pass(ctx context.Context, n *corev1.Node, since time.Time) (Outc
 	return k.last, nil
 }
 
-// evict makes one pass with the watched pods of the node. A watch may be late, so only a list shows that nothing is left.
-func (d *Drain) evict(ctx context.Context, since time.Time, o drain.Options) (r drain.Result, err error) {
+// look passes the watched pods of the node. A watch may be late, so a drain that is done or stuck is passed a list as well.
+func (d *Drain) look(ctx context.Context, pass func([]corev1.Pod) (drain.Result, error)) (r drain.Result, err error) {
 	pods, known := d.Works.Pods(d.Of)
 	if known {
-		k := d.Works.of(d.Of)
-		for i := range pods {
-			if p := &pods[i]; k.evicted[p.UID] && p.DeletionTimestamp == nil {
-				p.DeletionTimestamp = &metav1.Time{Time: d.Now} // The watch will show that.
-			}
-		}
-		if r, err = d.Drainer.Pass(ctx, d.Of.Node, pods, since, o); err != nil || !r.Done() {
+		if r, err = pass(pods); err != nil || !r.Done() && !r.Stuck() {
 			return r, err
 		}
 	}
 	if pods, err = d.Drainer.Pods(ctx, d.Of.Node); err != nil {
 		return r, err
 	}
-	return d.Drainer.Pass(ctx, d.Of.Node, pods, since, o)
+	return pass(pods)
 }
 
 // DrainOf returns the drain of a node in this turn.
@@ -243,9 +231,9 @@ func (p *Pass[T]) KeepPods(needs func(T) bool) {
 	for _, t := range p.Turns {
 		b := t.Base()
 		c := b.Claim
-		if c != nil && (needs(t) || c.Drains && c.Drained == nil && c.Rebooting == nil && c.Failed == nil) {
+		if c != nil && (needs(t) || c.Drains && c.Drained == nil && c.Rebooting == nil && c.Changed == nil && c.Soaking == nil && c.Failed == nil) {
 			nodes[b.Node.Name] = true
-			p.Works.of(Of{Rollout: p.Key, Node: b.Node.Name, Turn: c.Turn})
+			p.Works.Watch(Of{Rollout: p.Key, Node: b.Node.Name, Turn: c.Turn})
 		}
 	}
 	p.Works.Keep(p.Key, nodes)

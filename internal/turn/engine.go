@@ -55,7 +55,7 @@ type Engine struct {
 }
 
 // NewEngine returns the engine of one kind of rollouts. It drains nodes with live, which reads past the cache and whose config comes from
-// drain.NeverWait. It watches the pods of the drained nodes with pods.
+// drain.NeverWait. It watches the pods of nodes in turns with pods.
 func NewEngine(
 	kind string, clk clock.PassiveClock, c client.Client, live drain.Client, pods typedcorev1.CoreV1Interface, f *fleet.Fleet, recorder *events.Recorder,
 ) *Engine {
@@ -223,10 +223,10 @@ func (p *Pass[T]) Hold(ctx context.Context, t T, claim v1alpha1.Claim, also ...n
 	return p.hold(ctx, t, claim, node.Step{Also: also})
 }
 
-// hold writes the claim with a step. A step that restores the node ends its maintenance first.
+// hold writes the claim with a step. A step that restores or cordons the node first clears the conditions of an earlier drain.
 func (p *Pass[T]) hold(ctx context.Context, t T, claim v1alpha1.Claim, s node.Step) error {
 	b := t.Base()
-	if s.Restore {
+	if s.Restore || s.Cordon {
 		n, err := node.ClearConditions(ctx, p.Client, b.Node, p.Holder, p.Now)
 		if err != nil {
 			return err

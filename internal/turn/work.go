@@ -43,8 +43,6 @@ type work struct {
 	last       Outcome
 	generation int64
 	dead       bool
-	// evicted are the pods that were evicted.
-	evicted map[types.UID]bool
 	// reported is the message in the node's condition, written at reportedAt.
 	reported   string
 	reportedAt time.Time
@@ -53,12 +51,15 @@ type work struct {
 // NewWorks returns an empty Works.
 func NewWorks(watch PodsOfNodes) *Works { return &Works{watch: watch, all: map[string]*work{}} }
 
-// of returns what is known about a turn. It also watches the node's pods: their changes wake the rollout, until Keep ends this.
+// Watch watches the pods of a turn's node: their changes wake the rollout, until Keep ends this.
+func (k *Works) Watch(t Of) { k.of(t) }
+
+// of returns what is known about a turn. It also watches the node's pods, as Watch does.
 func (k *Works) of(t Of) *work {
 	k.mu.Lock()
 	known := k.all[t.Node]
 	if known == nil || known.of.Turn != t.Turn {
-		known = &work{of: t, evicted: map[types.UID]bool{}}
+		known = &work{of: t}
 		k.all[t.Node] = known
 	}
 	k.mu.Unlock()

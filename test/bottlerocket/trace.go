@@ -40,14 +40,13 @@ func Trace(states []*corev1.Node) []string {
 	return slices.Compact(trace)
 }
 
-// The parts of the trace of a host that is updated. It is what the Bottlerocket update operator's is.
+// The parts of the trace of a host that is updated. It is what the Bottlerocket update operator's is, but for the acknowledgement of stabilize.
 var (
 	// Labelled is a Node whose host no one has said anything of.
 	Labelled = []string{",,"}
 	// Found is how an update is found.
 	Found = []string{
 		"stabilize,unknown,unknown unknown",
-		"stabilize,stabilize,busy unknown",
 		"stabilize,stabilize,ready true",
 	}
 	// Updated is how a host comes to that update.
@@ -67,7 +66,6 @@ var (
 	// NotFound is how it is found that there is no update.
 	NotFound = []string{
 		"stabilize,unknown,unknown unknown",
-		"stabilize,stabilize,busy unknown",
 		"stabilize,stabilize,ready false",
 	}
 )

@@ -53,7 +53,7 @@ func hostRollouts() []view.Rollout {
 				host("a", old, fresh, v1alpha1.UnitUpdating, phase(v1alpha1.PhaseChanging, "the host reboots: not ready since 2026-11-20T11:59:40Z")),
 				host("b", old, fresh, v1alpha1.UnitUpdating, phase(v1alpha1.PhaseDraining, "2 pods left")),
 				host("c", old, fresh, v1alpha1.UnitOutdated, reason(v1alpha1.ReasonMaxConcurrent, "2 of 2 slots taken (a, b)")),
-				host("d", old, "", v1alpha1.UnitOutdated, reason(v1alpha1.ReasonHostSilent, "the host's agent has not taken up stabilize: does it run on the node?")),
+				host("d", old, "", v1alpha1.UnitOutdated, reason(v1alpha1.ReasonHostSilent, "the host's agent has not answered stabilize: does it run on the node?")),
 				host("e", fresh, "", v1alpha1.UnitUpdated, nothing), host("f", fresh, "", v1alpha1.UnitUpdated, nothing),
 			},
 		},

@@ -488,13 +488,14 @@ func (h *simulated) act(l *loop) bool {
 	if h.mute || !speaks || r.Wanted == "" || r.Wanted == r.Active && r.State != v1alpha1.HostStateBusy {
 		return false
 	}
-	if r.Wanted != r.Active {
+	// Moult's agent does not acknowledge the order to look for updates.
+	if r.Wanted != r.Active && (h.peer || r.Wanted != v1alpha1.HostActionStabilize) {
 		h.takesUp(l, n, &r)
 		return true
 	}
-	words := map[string]any{r.Protocol.State: "ready", v1alpha1.AnnotationHostError: nil}
+	words := map[string]any{r.Protocol.Active: string(r.Wanted), r.Protocol.State: "ready", v1alpha1.AnnotationHostError: nil}
 	if failure := h.fails[r.Wanted]; failure != "" {
-		words = map[string]any{r.Protocol.State: "error", v1alpha1.AnnotationHostError: failure}
+		words[r.Protocol.State], words[v1alpha1.AnnotationHostError] = "error", failure
 	} else {
 		switch r.Wanted {
 		case v1alpha1.HostActionPrepare:

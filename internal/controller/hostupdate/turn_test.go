@@ -360,7 +360,7 @@ func judgements() []judgement {
 	pinned := newRollout(func(r *v1alpha1.NodeRollout) { r.Spec.HostUpdate.Version = "1.1.0" })
 	looks := newRollout(func(r *v1alpha1.NodeRollout) { r.Spec.HostUpdate.DetectOnly = true })
 	startup := func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "startup"}} }
-	silent := "the host's agent has not taken up stabilize: does it run on the node?"
+	silent := "the host's agent has not answered stabilize: does it run on the node?"
 	const reboot, stabilize = "reboot-update,reboot-update,", "stabilize,stabilize,"
 	all := []judgement{
 		// A host in no turn.
@@ -372,7 +372,7 @@ func judgements() []judgement {
 		{"an update", nil, old(stabilize + "ready true"), seen{State: outdated}},
 		{"no update", nil, newNode(words(stabilize+"ready false"), runs("1.1.0")), seen{State: done}},
 		{"what was performed is being taken back", nil, old("reset-state,unknown,unknown unknown"), seen{State: outdated, Reason: v1alpha1.ReasonHostSilent,
-			Message: "the host's agent has not taken up reset-state: does it run on the node?"}},
+			Message: "the host's agent has not answered reset-state: does it run on the node?"}},
 		{"what was performed is taken back", nil, old("reset-state,reset-state,ready true"), seen{State: outdated, Step: stepAsk, Reason: v1alpha1.ReasonHostSilent,
 			Message: "the host's agent has not been asked yet whether there is an update"}},
 		{"the look failed", nil, newNode(words(stabilize+"error unknown"), says("no network")), seen{State: outdated, Reason: v1alpha1.ReasonHostError, Message: "no network"}},

@@ -22,7 +22,6 @@ import (
 var updated = []string{
 	",, ",
 	"stabilize,unknown,unknown unknown",
-	"stabilize,stabilize,busy unknown",
 	"stabilize,stabilize,ready true",
 	"prepare-update,stabilize,ready true claimed",
 	"prepare-update,prepare-update,busy true claimed",
@@ -35,7 +34,6 @@ var updated = []string{
 	"reboot-update,reboot-update,busy true unschedulable exclude-from-external-load-balancers rebooting",
 	"reboot-update,reboot-update,ready true unschedulable exclude-from-external-load-balancers rebooting",
 	"stabilize,unknown,unknown unknown",
-	"stabilize,stabilize,busy unknown",
 	"stabilize,stabilize,ready false",
 }
 

@@ -79,7 +79,11 @@ func (p *pass) cordon(ctx context.Context, t *machine.Turn, n *machine.Node) err
 		}
 		also = append(also, recording...)
 	}
-	if err := node.Write(ctx, p.Client, n.Node, node.Step{Claim: claim, Cordon: true, Also: also}); err != nil {
+	cleared, err := node.ClearConditions(ctx, p.Client, n.Node, p.holder, p.Now)
+	if err == nil {
+		err = node.Write(ctx, p.Client, cleared, node.Step{Claim: claim, Cordon: true, Also: also})
+	}
+	if err != nil {
 		return err
 	}
 	p.soon()

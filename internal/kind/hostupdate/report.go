@@ -21,7 +21,7 @@ type Report struct {
 	Interface string
 	// Wanted is the operator's last order.
 	Wanted v1alpha1.HostAction
-	// Active is the order that the agent has acknowledged. State is the progress of that order.
+	// Active is the order that the agent has acknowledged or carried out. State is the progress of that order.
 	Active v1alpha1.HostAction
 	State  v1alpha1.HostState
 	// Update says whether there is an update: v1alpha1.HostUpdateTrue, False or Unknown, or empty.

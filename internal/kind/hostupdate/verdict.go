@@ -102,7 +102,7 @@ func (r *Report) silence() string {
 	case r.MustBeAsked():
 		return "the host's agent has not been asked yet whether there is an update"
 	case r.Wanted != r.Active:
-		return r.notTakenUp() + ": does it run on the node?"
+		return "the host's agent has not answered " + string(r.Wanted) + ": does it run on the node?"
 	case r.State == v1alpha1.HostStateBusy:
 		return fmt.Sprintf("the host's agent is busy with %s", r.Active)
 	}

@@ -63,7 +63,7 @@ func TestVerdict(t *testing.T) {
 		{"newest, and there is none", wanted{}, found("1.1.0", ""), Verdict{State: v1alpha1.UnitUpdated, Version: "1.1.0"}},
 		{"newest without a name", wanted{}, unnamed, Verdict{State: v1alpha1.UnitOutdated}},
 		{"not asked yet", wanted{}, Report{}, silent("the host's agent has not been asked yet whether there is an update")},
-		{"asked", wanted{}, asked, silent("the host's agent has not taken up stabilize: does it run on the node?")},
+		{"asked", wanted{}, asked, silent("the host's agent has not answered stabilize: does it run on the node?")},
 		{"busy", wanted{}, busy, silent("the host's agent is busy with stabilize")},
 		{"it does not say", wanted{}, vague, silent("the host's agent has ended stabilize, and has not said whether there is an update")},
 		{"in the middle of something", wanted{}, Report{Wanted: "prepare-update", Active: "prepare-update", State: "busy", Update: "true", Target: "1.1.0"}, silent("the host's agent is busy with prepare-update")},
