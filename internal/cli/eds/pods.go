@@ -86,22 +86,22 @@ func (s *listing) pods(ctx context.Context, src *source.Source, eds *edsv1.Exten
 
 // podRows returns the rows of pods. nodes may be nil.
 func podRows(pods []corev1.Pod, nodes []corev1.Node, which string) []row {
-	nodeReady := map[string]string{}
+	ready := map[string]string{}
 	for i := range nodes {
-		nodeReady[nodes[i].Name] = strconv.FormatBool(view.IsNodeReady(&nodes[i]))
+		ready[nodes[i].Name] = strconv.FormatBool(view.IsNodeReady(&nodes[i]))
 	}
 	rows := make([]row, len(pods))
 	for i := range pods {
 		p := &pods[i]
 		notReady, reason := podNotReady(p)
-		ready, others, restarts := containerCounts(p)
+		total, waiting, restarts := containerCounts(p)
 		node := view.NodeOf(p)
 		p.APIVersion, p.Kind = corev1.SchemeGroupVersion.String(), source.Pod.Name
 		rows[i] = row{
 			object: p,
 			cells: []string{
-				p.Name, fmt.Sprintf("%d/%d", ready, len(p.Spec.Containers)), string(p.Status.Phase), reason, strings.Join(others, ", "),
-				count(restarts), node, cmp.Or(nodeReady[node], "Unknown"),
+				p.Name, fmt.Sprintf("%d/%d", total-len(waiting), total), string(p.Status.Phase), reason, strings.Join(waiting, ", "),
+				count(restarts), node, cmp.Or(ready[node], "Unknown"),
 			},
 			wide:     []string{p.Status.PodIP, p.Labels[edsv1.LabelReplicaSetName], waitReasons(p)},
 			unlisted: which == selectNotReady && !notReady,
@@ -123,17 +123,15 @@ func podNotReady(p *corev1.Pod) (bool, string) {
 	return false, ""
 }
 
-// containerCounts counts a pod's containers that are ready, names the others that have started, and counts all restarts.
-func containerCounts(p *corev1.Pod) (ready int, others []string, restarts int32) {
+// containerCounts counts a pod's containers and their restarts, and names those that are not ready.
+func containerCounts(p *corev1.Pod) (total int, notReady []string, restarts int32) {
 	for _, c := range p.Status.ContainerStatuses {
 		restarts += c.RestartCount
-		if c.Ready {
-			ready++
-		} else {
-			others = append(others, c.Name)
+		if !c.Ready {
+			notReady = append(notReady, c.Name)
 		}
 	}
-	return ready, others, restarts
+	return len(p.Status.ContainerStatuses), notReady, restarts
 }
 
 // waitReasons returns what the containers of a pod wait for, or why it is not scheduled.
