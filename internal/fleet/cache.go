@@ -67,7 +67,7 @@ func TrimWorkload(object any) (any, error) {
 	return object, nil
 }
 
-// TrimNode keeps the fields of a Node that decisions need, and nothing that a heartbeat changes.
+// TrimNode keeps the fields of a Node that decisions need, and nothing that a heartbeat changes. Taints stay complete: node.Write writes them back.
 func TrimNode(object any) (any, error) {
 	n, ok := object.(*corev1.Node)
 	if !ok {

@@ -28,7 +28,7 @@ type Waiters struct {
 	queue workqueue.TypedRateLimitingInterface[reconcile.Request]
 }
 
-// Set records whether a rollout waits.
+// Set records whether a change of a budget or a node wakes a rollout.
 func (w *Waiters) Set(rollout types.NamespacedName, waits bool) {
 	if waits {
 		w.all.Store(rollout, nil)

@@ -14,12 +14,14 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/events"
 	"moult.dev/moult/internal/kind/nodeturn"
+	"moult.dev/moult/internal/node"
+	"moult.dev/moult/internal/turn"
 )
 
 // passing is a look at one node, whose steps are written to a client that is a double.
 func passing(t *testing.T, r *v1alpha1.NodeRollout, n *corev1.Node) (*pass, *unit) {
 	t.Helper()
-	c := newTestController(t, fake.NewClientBuilder().WithObjects(n).Build())
+	c := newTestController(t, fake.NewClientBuilder().WithObjects(n).WithStatusSubresource(n).Build())
 	if err := c.Client.Get(t.Context(), client.ObjectKeyFromObject(n), n); err != nil {
 		t.Fatal(err)
 	}
@@ -115,10 +117,15 @@ func TestFinishFailed(t *testing.T) {
 	}
 }
 
-// The drain of a node that a person has uncordoned counts from when it is cordoned again: what has come since goes, too.
+// The drain of a node that a person has uncordoned counts from when it is cordoned again: what has come since goes, too, and the node is not
+// drained any more.
 func TestCordonAgain(t *testing.T) {
 	r := newRollout(func(r *v1alpha1.NodeRollout) { r.Spec.Drain = &v1alpha1.NodeDrain{Disabled: true} })
-	p, s := passing(t, r, newNode(words("perform-update,perform-update,ready true"), runs("1.0.0"), offers("1.1.0"), holding(claimed(begun, cordoned))))
+	p, s := passing(t, r, newNode(words("perform-update,perform-update,ready true"), runs("1.0.0"), offers("1.1.0"), holding(claimed(begun, cordoned)), func(n *corev1.Node) {
+		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{
+			Type: corev1.NodeDrained, Status: corev1.ConditionTrue, Reason: node.ReasonTurn, Message: self + ": the node is drained",
+		})
+	}))
 	if s.Step != stepCordon {
 		t.Fatalf("%+v", summary(s))
 	}
@@ -130,7 +137,7 @@ func TestCordonAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	claims, err := v1alpha1.ParseClaims(n.Annotations)
-	if err != nil || len(claims) != 1 || !claims[0].Cordoned.Time.Equal(now) || !n.Spec.Unschedulable {
+	if err != nil || len(claims) != 1 || !claims[0].Cordoned.Time.Equal(now) || !n.Spec.Unschedulable || turn.IsReportedDrained(n) {
 		t.Errorf("%+v, %v", claims, err)
 	}
 }

@@ -91,7 +91,7 @@ func (w *World) judgePerformed(t *Unit) {
 func (w *World) DrainSince(t *Unit) time.Time { return t.Claim.Cordoned.Add(w.wait) }
 
 // judgeChanged judges a turn whose host has run the version since this time. It waits for a healthy node and for hooks. Then
-// the node is uncordoned, soaks, and is released.
+// the turn soaks, or ends if the rollout has no soak.
 func (w *World) judgeChanged(t *Unit, since time.Time) {
 	if !w.isHealthy(t, since) {
 		if t.Step != StepChanged { // A turn that fails after that step fails as one whose host has changed.
