@@ -33,18 +33,16 @@ type settings struct {
 	// ducklettRollouts are the NodeRollouts that Ducklett's flags create, by name; none without them.
 	ducklettRollouts map[string]*v1alpha1.NodeRolloutSpec
 
-	etcdCertificates             string
-	controllers, watchNamespace  string
-	affinitySupport, logLevel    string
-	debug, leaderElect           bool
-	kubeconfig, master, nodeName string
-	metricsAddress, probeAddress string
-	qps                          float32
-	burst                        int
-	leaseDuration, renewDeadline time.Duration
-	retryPeriod                  time.Duration
-	installCRDs                  bool
-	userDefinedIgnore            bool
+	etcdCertificates                          string
+	controllers, watchNamespace               string
+	affinitySupport, logLevel                 string
+	debug, leaderElect                        bool
+	kubeconfig, master, nodeName              string
+	metricsAddress, probeAddress              string
+	qps                                       float32
+	burst                                     int
+	leaseDuration, renewDeadline, retryPeriod time.Duration
+	installCRDs, userDefinedIgnore            bool
 }
 
 // The controllers for --controllers. The controller of budgets always runs.

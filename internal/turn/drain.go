@@ -117,7 +117,9 @@ func (d *Drain) Pass(ctx context.Context, n *corev1.Node, since time.Time) (Outc
 	if dead && (options.SkipWaitForDelete <= 0 || options.SkipWaitForDelete > overdue) {
 		options.SkipWaitForDelete = overdue
 	}
-	r, err := d.look(ctx, func(pods []corev1.Pod) (drain.Result, error) { return d.Drainer.Pass(ctx, d.Of.Node, pods, since, options) })
+	r, err := d.look(ctx, func(pods []corev1.Pod) (drain.Result, error) {
+		return d.Drainer.Pass(ctx, d.Of.Node, pods, since, options)
+	})
 	if err != nil {
 		k.stale.Store(true)
 		return Outcome{Message: err.Error()}, err
