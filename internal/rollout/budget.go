@@ -28,9 +28,9 @@ type Account struct {
 	// Next is when the clock alone can change the account; zero if it can't.
 	Next time.Time
 
-	// draining are the nodes whose drain is not complete, and switches is how many of the blocks are not gates.
-	draining []string
-	switches int
+	// draining are the nodes whose drain is not complete, and firstGate is the index of the first block that is a gate.
+	draining  []string
+	firstGate int
 }
 
 // Holder is an unavailable node.
@@ -92,7 +92,7 @@ func (a *Account) finish(b *Budget, now time.Time) {
 			a.Blocks = append(a.Blocks, Block{v1alpha1.ReasonOutsideBudgetWindow, closedMessage(next)})
 		}
 	}
-	a.switches = len(a.Blocks)
+	a.firstGate = len(a.Blocks)
 	a.Blocks = append(a.Blocks, b.Blocks...)
 	if len(a.draining) > 0 {
 		slices.Sort(a.draining)
@@ -235,10 +235,10 @@ func (a *account) explain() string {
 	if a.message == "" {
 		a.message = a.withName(fmt.Sprintf("%s unavailable, at most %d allowed", NodeCount(a.used), a.Limit))
 		var who []string
-		for _, h := range a.Holders[:min(len(a.Holders), named)] {
+		for _, h := range a.Holders[:min(len(a.Holders), maxListed)] {
 			who = append(who, h.Node+" "+h.Message)
 		}
-		for _, node := range a.started[:min(len(a.started), named)] {
+		for _, node := range a.started[:min(len(a.started), maxListed)] {
 			who = append(who, node+" started now")
 		}
 		if a.used > 0 {

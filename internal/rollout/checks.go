@@ -61,7 +61,7 @@ func unclaimed(p *pass, c *candidate) (v1alpha1.Reason, string) {
 func budgetOpen(reason v1alpha1.Reason) func(*pass, *candidate) (v1alpha1.Reason, string) {
 	return func(p *pass, c *candidate) (v1alpha1.Reason, string) {
 		for _, a := range p.budgets(c) {
-			for i := range a.Account.Blocks[:a.switches] {
+			for i := range a.Account.Blocks[:a.firstGate] {
 				if block := &a.Account.Blocks[i]; block.Gate == reason {
 					return reason, block.Message
 				}
@@ -78,7 +78,7 @@ func gatesOpen(p *pass, c *candidate) (v1alpha1.Reason, string) {
 		return "", ""
 	}
 	for _, a := range p.budgets(c) {
-		if gates := a.Account.Blocks[a.switches:]; len(gates) > 0 {
+		if gates := a.Account.Blocks[a.firstGate:]; len(gates) > 0 {
 			return gates[0].Gate, gates[0].Message
 		}
 		if block, ok := a.NodeBlocks[c.Node]; ok {

@@ -23,30 +23,30 @@ func slotFree(p *pass, c *candidate) (v1alpha1.Reason, string) {
 
 // slots counts the units of a rollout that hold slots, and keeps names for messages.
 type slots struct {
-	// frees is true when a unit that failed for good frees its slot.
-	frees       bool
+	// failedFree is true when a unit that failed for good frees its slot.
+	failedFree  bool
 	limit, free int
 	// busy counts the holders that do not wait for a start. A holder that restarts needs busy to be below the limit.
-	busy             int
-	holders, failed  int
-	holder, failures []string
-	message          string
+	busy                     int
+	holderCount, failedCount int
+	holders, failed          []string
+	message                  string
 }
 
-// named is how many holders a message names.
-const named = 3
+// maxListed is how many nodes, domains or pods a message lists.
+const maxListed = 3
 
 func countSlots(s *Strategy, units []Unit, now time.Time) slots {
-	c := slots{limit: s.MaxConcurrent, free: s.MaxConcurrent, frees: s.MaxFailures != nil}
+	c := slots{limit: s.MaxConcurrent, free: s.MaxConcurrent, failedFree: s.MaxFailures != nil}
 	for i := range units {
 		u := &units[i]
 		if !c.holds(u) {
 			continue
 		}
 		if u.State == v1alpha1.UnitFailed {
-			c.failed++
-			if len(c.failures) < named {
-				c.failures = append(c.failures, u.Node)
+			c.failedCount++
+			if len(c.failed) < maxListed {
+				c.failed = append(c.failed, u.Node)
 			}
 		}
 		if !u.wantsStart(now) {
@@ -58,7 +58,7 @@ func countSlots(s *Strategy, units []Unit, now time.Time) slots {
 }
 
 // holds reports whether the unit uses up a slot.
-func (c *slots) holds(u *Unit) bool { return u.HoldsSlot() && (!c.frees || !u.failedForGood()) }
+func (c *slots) holds(u *Unit) bool { return u.HoldsSlot() && (!c.failedFree || !u.failedForGood()) }
 
 // start records that a unit starts or restarts.
 func (c *slots) start(u *Unit) {
@@ -68,17 +68,17 @@ func (c *slots) start(u *Unit) {
 		c.take(u.Node)
 	case u.State == v1alpha1.UnitFailed:
 		// A retry.
-		c.failed--
-		c.failures = slices.DeleteFunc(c.failures, func(name string) bool { return name == u.Node })
+		c.failedCount--
+		c.failed = slices.DeleteFunc(c.failed, func(name string) bool { return name == u.Node })
 		c.message = ""
 	}
 }
 
 func (c *slots) take(node string) {
 	c.free--
-	c.holders++
-	if len(c.holder) < named {
-		c.holder = append(c.holder, node)
+	c.holderCount++
+	if len(c.holders) < maxListed {
+		c.holders = append(c.holders, node)
 	}
 	c.message = ""
 }
@@ -91,17 +91,17 @@ func (c *slots) explain() string {
 	switch {
 	case c.limit == 0:
 		c.message = "the concurrency is 0, so no node is started"
-	case c.failed > 0:
-		c.message = fmt.Sprintf("%d of %d slots taken, %d of them by failed nodes (%s)", c.holders, c.limit, c.failed, list(c.failures, c.failed))
+	case c.failedCount > 0:
+		c.message = fmt.Sprintf("%d of %d slots taken, %d of them by failed nodes (%s)", c.holderCount, c.limit, c.failedCount, list(c.failed, c.failedCount))
 	default:
-		c.message = fmt.Sprintf("%d of %d slots taken (%s)", c.holders, c.limit, list(c.holder, c.holders))
+		c.message = fmt.Sprintf("%d of %d slots taken (%s)", c.holderCount, c.limit, list(c.holders, c.holderCount))
 	}
 	return c.message
 }
 
 // list joins the first names, and counts the others.
 func list(names []string, total int) string {
-	names = names[:min(len(names), named)]
+	names = names[:min(len(names), maxListed)]
 	text := strings.Join(names, ", ")
 	if more := total - len(names); more > 0 {
 		text += fmt.Sprintf(" and %d more", more)

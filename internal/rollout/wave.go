@@ -75,23 +75,23 @@ func inWave(p *pass, c *candidate) (v1alpha1.Reason, string) {
 func ApprovalOf(wave, revision string) string { return wave + "@" + shortRevision(revision) }
 
 const (
-	// digest is how many characters identify a hash, and hash is the minimum length of a hash.
-	digest, hash = 10, 32
-	// longest is the maximum length of a revision that is not shortened, and begins is how much of a longer one is kept.
-	longest, begins = 63, 40
+	// shortHash is how many characters identify a hash, and minHash is the minimum length of a hash.
+	shortHash, minHash = 10, 32
+	// maxRevision is the maximum length of a revision that is not shortened, and keptPrefix is how much of a longer one is kept.
+	maxRevision, keptPrefix = 63, 40
 )
 
 // shortRevision identifies a revision in few characters. The beginning of a hash suffices. Names and versions, such as those of
 // images, often differ only at the end.
 func shortRevision(revision string) string {
 	switch {
-	case len(revision) >= hash && strings.Trim(revision, "0123456789abcdef") == "":
-		return revision[:digest]
-	case len(revision) <= longest:
+	case len(revision) >= minHash && strings.Trim(revision, "0123456789abcdef") == "":
+		return revision[:shortHash]
+	case len(revision) <= maxRevision:
 		return revision
 	}
 	sum := sha256.Sum256([]byte(revision))
-	return revision[:begins] + "-" + hex.EncodeToString(sum[:])[:digest]
+	return revision[:keptPrefix] + "-" + hex.EncodeToString(sum[:])[:shortHash]
 }
 
 // divideIntoWaves assigns every unit to its wave, and finds the current wave. A wave takes updated units first, then those in a
@@ -336,7 +336,7 @@ func waveHealthy(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
 			continue
 		}
 		p.wake(end)
-		if n++; n <= named {
+		if n++; n <= maxListed {
 			who = append(who, c.Unit.Node+" ("+why+")")
 		}
 	}

@@ -398,8 +398,8 @@ func (w *world) lacking() string {
 		all = append(all, "evicted from "+name+": ReplicaSet shop/cart-5d4f "+short)
 	}
 	all = append(all, "Deployment shop/cart "+short)
-	text := strings.Join(all[:min(len(all), named)], "; ")
-	if more := len(all) - named; more > 0 {
+	text := strings.Join(all[:min(len(all), maxListed)], "; ")
+	if more := len(all) - maxListed; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return text

@@ -114,7 +114,7 @@ func (w *waiter) isOver(n *corev1.Node) bool {
 	return slices.ContainsFunc(claims, func(c v1alpha1.Claim) bool { return c.Turn == w.turn && w.isDone(&c) })
 }
 
-// progress returns the message of the node's condition about its drain.
+// progress returns the message of the node's condition about its drain, without the rollout's name before it.
 func progress(n *corev1.Node) string {
 	for i := range n.Status.Conditions {
 		if c := &n.Status.Conditions[i]; c.Type == corev1.NodeDrainInProgress && c.Status == corev1.ConditionTrue {

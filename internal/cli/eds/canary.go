@@ -84,7 +84,7 @@ func revisionToReset(eds *edsv1.ExtendedDaemonSet, revisions []edsv1.ExtendedDae
 	return r.Name, nil
 }
 
-// setFailed sets the condition Canary-Failed of a revision to True or False. already is the error if it is so.
+// setFailed sets the condition Canary-Failed of a revision to True or False. already is the error if the condition has this status already.
 func (c *command) setFailed(ctx context.Context, src *source.Source, revision string, is metav1.ConditionStatus, reason, already string) error {
 	return src.Write(ctx, source.ReplicaSet, revision, byPlugin, func(u *unstructured.Unstructured) (*source.Change, error) {
 		ers := source.As[edsv1.ExtendedDaemonSetReplicaSet](u)

@@ -24,15 +24,15 @@ const off = "false"
 
 // verb changes an ExtendedDaemonSet by an annotation, or in its own way.
 type verb struct {
-	// short is what the verb does. details is more of its help; A verb with an annotation needs no details.
+	// short is what the verb does. details is more of its help; a verb with an annotation needs no details.
 	name, short, details string
-	// annotation gets the value, and opposite, if it is not "", the other value.
+	// annotation gets the value, and opposite, if it is not "", the negated value.
 	annotation, value, opposite string
 	// done is printed afterwards. already is the error if the annotation has the value.
 	done, already string
 	// check returns why the verb is not possible now.
 	check func(*edsv1.ExtendedDaemonSet) error
-	// do is set for a verb that is no annotation.
+	// do, if it is set, is done instead of setting the annotation.
 	do func(c *command, ctx context.Context, src *source.Source, name string) error
 }
 

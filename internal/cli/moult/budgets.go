@@ -45,5 +45,5 @@ func drawBudgets(budgets []view.Budget, now time.Time, all bool) text.Lines {
 
 // blockText says what blocks, and since when.
 func blockText(b *v1alpha1.BudgetBlock, now time.Time) string {
-	return text.JoinSet(": ", string(b.Gate)+text.For(&b.Since, now), b.Message)
+	return text.JoinNonEmpty(": ", string(b.Gate)+text.For(&b.Since, now), b.Message)
 }

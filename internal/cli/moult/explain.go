@@ -284,8 +284,8 @@ func drawHost(l *text.Lines, h *view.Host, now time.Time) {
 
 // drawMachine writes which machine replaces which in a turn.
 func drawMachine(l *text.Lines, m *view.Machine, now time.Time) {
-	machine := text.JoinSet(" of node ", cmp.Or(m.Machine, "unknown"), m.Node)
-	replacement := text.JoinSet(" of node ", cmp.Or(m.Replacement, "a new one"), m.ReplacementNode)
+	machine := text.JoinNonEmpty(" of node ", cmp.Or(m.Machine, "unknown"), m.Node)
+	replacement := text.JoinNonEmpty(" of node ", cmp.Or(m.Replacement, "a new one"), m.ReplacementNode)
 	line := text.Line{
 		text.Plain.Format("  scale set %s: machine %s is replaced by %s: ", m.ScaleSet, machine, replacement),
 		text.Yellow.Of(string(m.Phase)), text.Plain.Of(text.For(&m.PhaseSince, now) + " (NodeRollout/" + m.Rollout + ")"),

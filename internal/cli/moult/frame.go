@@ -183,7 +183,7 @@ func drawNodes(r *view.Rollout, now time.Time, all bool) text.Lines {
 	for _, reason := range reasons {
 		nodes, message := waiting[reason], waiting[reason][0].Message
 		if len(nodes) > 1 && !all {
-			lines.Add(text.Dim.Of("  · "), text.Plain.Format("%d wait: %s", len(nodes), text.JoinSet(": ", string(reason), message)))
+			lines.Add(text.Dim.Of("  · "), text.Plain.Format("%d wait: %s", len(nodes), text.JoinNonEmpty(": ", string(reason), message)))
 			continue
 		}
 		for _, n := range nodes {
@@ -217,14 +217,14 @@ func (c *columns) node(symbol string, s text.Style, n *view.Node, word, message 
 		text.Plain.Of(text.Fill(n.Node, c.name) + "  "),
 		s.Format("%-*s  ", c.phase, word),
 		text.Plain.Format("%-5s  ", text.Since(n.Since, c.now)),
-		text.Dim.Of(text.JoinSet(", ", append(marks(n), message)...)),
+		text.Dim.Of(text.JoinNonEmpty(", ", append(marks(n), message)...)),
 	}
 }
 
 // marks are states of the node that its turn does not explain.
 func marks(n *view.Node) []string {
 	var all []string
-	if versions := text.JoinSet(" → ", n.Version, n.Target); versions != "" {
+	if versions := text.JoinNonEmpty(" → ", n.Version, n.Target); versions != "" {
 		all = append(all, versions)
 	}
 	if n.Canary {

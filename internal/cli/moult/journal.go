@@ -88,7 +88,7 @@ func (j *journal) rollout(r *view.Rollout, now time.Time) {
 func (j *journal) node(n *view.Node) string {
 	switch {
 	case n.InTurn():
-		return text.JoinSet(": ", string(n.Phase), n.Message)
+		return text.JoinNonEmpty(": ", string(n.Phase), n.Message)
 	case n.State == v1alpha1.UnitOutdated && j.wide && n.Reason != "":
 		return "waits: " + string(n.Reason)
 	case n.State == v1alpha1.UnitOutdated:
@@ -96,7 +96,7 @@ func (j *journal) node(n *view.Node) string {
 	case n.State == v1alpha1.UnitUpdated:
 		return string(n.State)
 	}
-	return text.JoinSet(": ", string(n.State), string(n.Reason), n.Message)
+	return text.JoinNonEmpty(": ", string(n.State), string(n.Reason), n.Message)
 }
 
 func headline(r *view.Rollout) string {
@@ -104,5 +104,5 @@ func headline(r *view.Rollout) string {
 	if r.Counts.Total > 0 && r.State != view.Pending {
 		said += fmt.Sprintf(", %d of %d updated", r.Counts.Updated, r.Counts.Total)
 	}
-	return text.JoinSet(": ", said, r.Message)
+	return text.JoinNonEmpty(": ", said, r.Message)
 }

@@ -235,7 +235,7 @@ func (c *changer) restore(ctx context.Context, because error) error {
 	var failed []string
 	for _, t := range slices.Backward(c.sets) {
 		isOurs := t.sent || t.line.Outcome == Changed
-		// On AWS, groups at $Latest of a launch template have each version that is made for one of them.
+		// On AWS, groups that use $Latest of one launch template all use a version that is made for one of them.
 		if !isOurs && !strings.HasPrefix(c.image, "ami-") {
 			continue
 		}

@@ -26,7 +26,7 @@ const (
 	WouldChange Outcome = "WouldChange"
 	// NotChanged: it is as it was, because a scale set could not be changed.
 	NotChanged Outcome = "NotChanged"
-	// PutBack: it was changed, and has its old image again because another scale set could not be changed.
+	// PutBack: it was changed, and has its old image again, because a scale set could not be changed or the program was interrupted.
 	PutBack Outcome = "PutBack"
 	// NotPutBack: it was or may have been changed, and its old image could not be restored. A person must look.
 	NotPutBack Outcome = "NotPutBack"

@@ -37,8 +37,8 @@ func Count(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// JoinSet joins the non-empty parts.
-func JoinSet(separator string, parts ...string) string {
+// JoinNonEmpty joins the non-empty parts.
+func JoinNonEmpty(separator string, parts ...string) string {
 	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), separator)
 }
 
