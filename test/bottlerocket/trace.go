@@ -40,7 +40,8 @@ func Trace(states []*corev1.Node) []string {
 	return slices.Compact(trace)
 }
 
-// The parts of the trace of a host that is updated. It is what the Bottlerocket update operator's is, but for the acknowledgement of stabilize.
+// The parts of the trace of a host that is updated. It is what the Bottlerocket update operator's is, but for the
+// acknowledgement of stabilize. There is no soak.
 var (
 	// Labelled is a Node whose host no one has said anything of.
 	Labelled = []string{",,"}
@@ -61,7 +62,6 @@ var (
 		"reboot-update,perform-update,ready true cordoned",
 		"reboot-update,reboot-update,busy true cordoned",
 		"reboot-update,reboot-update,ready true cordoned",
-		"reboot-update,reboot-update,ready true",
 	}
 	// NotFound is how it is found that there is no update.
 	NotFound = []string{

@@ -25,7 +25,7 @@ func TestControlPlane(t *testing.T) {
 	const image = "flatcar-stable-1.32.0-v2-0badcafe"
 	makeKubeadmConfig(t, "1.31.4")
 	h := newKubeadmHosts(t)
-	p := newPool(t, "control-plane", poolOptions{capacity: capacity, hosts: h})
+	p := newPool(t, "kubeadm", poolOptions{capacity: capacity, hosts: h})
 	journal := newPoolJournal(t, p)
 	r := p.newRollout()
 	many := ptr.To(intstr.FromInt32(capacity))
