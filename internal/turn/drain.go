@@ -144,7 +144,7 @@ func (d *Drain) Pass(ctx context.Context, n *corev1.Node, since time.Time) (Outc
 	return k.last, nil
 }
 
-// look passes the watched pods of the node. A watch may be late, so a drain that is done or stuck is passed a list as well.
+// look runs a pass with the watched pods of the node. A watch may be late, so a pass that finds the drain done or stuck is repeated with a list.
 func (d *Drain) look(ctx context.Context, pass func([]corev1.Pod) (drain.Result, error)) (r drain.Result, err error) {
 	pods, known := d.Works.Pods(d.Of)
 	if known {
