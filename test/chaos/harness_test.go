@@ -176,7 +176,7 @@ func (h *harness) start() {
 		return
 	}
 	var err error
-	if h.process, err = operator.StartWith(h.program, h.kubeconfig, h.logFile, h.env, h.args...); err != nil {
+	if h.process, err = operator.Start(h.program, h.kubeconfig, h.logFile, h.env, h.args...); err != nil {
 		h.t.Fatal(err)
 	}
 }

@@ -3,7 +3,6 @@
 package cluster
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -17,7 +16,6 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"testing"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
@@ -81,38 +79,6 @@ func startTimeout(nodes int) time.Duration {
 
 // stopTimeout bounds how long a cluster may take to stop.
 const stopTimeout = 5 * time.Minute
-
-// New starts a cluster for a test and stops it when the test ends. Where machines are asked for and not possible it skips the test, or
-// fails it if the environment variable MOULT_REQUIRE_MACHINES is 1.
-func New(t testing.TB, o Options) *Cluster {
-	t.Helper()
-	if o.Machines > 0 {
-		if err := CanRunMachines(); err != nil {
-			if os.Getenv("MOULT_REQUIRE_MACHINES") == "1" {
-				t.Fatalf("no machines: %v", err)
-			}
-			t.Skipf("no machines: %v", err)
-		}
-	}
-	var log *testLog
-	if o.Log == nil {
-		log = &testLog{t: t}
-		o.Log = log
-	}
-	c, err := Start(t.Context(), o)
-	if err != nil {
-		t.Fatalf("starting a cluster: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := c.Stop(); err != nil {
-			t.Errorf("stopping the cluster: %v", err)
-		}
-		if log != nil {
-			log.close()
-		}
-	})
-	return c
-}
 
 // Start starts a cluster. It returns when the API server and all nodes are ready.
 // The cluster ends with Stop, or with this process if that comes first.
@@ -453,3 +419,17 @@ func (c *Cluster) Dir() string { return c.dir }
 
 // AuditLog returns the path of the audit log.
 func (c *Cluster) AuditLog() string { return auditLogPath(c.dir) }
+
+// Binaries returns the path of each named program, after building what clusters consist of unless that has been built.
+// Progress goes to log. Several processes may call it at once: one of them builds.
+func Binaries(ctx context.Context, log io.Writer, names ...string) (map[string]string, error) {
+	dir, err := build.Programs(ctx, log)
+	if err != nil {
+		return nil, err
+	}
+	paths := map[string]string{}
+	for _, name := range names {
+		paths[name] = filepath.Join(dir, name)
+	}
+	return paths, nil
+}

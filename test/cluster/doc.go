@@ -26,7 +26,7 @@
 //	                                                └─ machine-N: init ─┬─ containerd ── pods
 //	                                                                    └─ kubelet
 //
-// The supervisor is the test's own executable, started again under another name (see reexec.go). It owns everything that has to go away
+// The supervisor is the test's own executable, started again under another name (see process.go). It owns everything that has to go away
 // again, and outlives whoever started it just long enough to do that: a test that is killed, or that runs into its timeout, closes the pipe
 // by dying. Were the supervisor killed too, its children die with it, and the next cluster to start finds what is left in the registry (see
 // registry.go) and removes it.

@@ -54,7 +54,7 @@ func TestPlanDrainsWithKubectl(t *testing.T) {
 		}
 		t.Cleanup(func() { deleteNow(t, o) })
 	}
-	second, err := operator.Start(world.program, world.Kubeconfig(), filepath.Join(t.TempDir(), "operator.log"),
+	second, err := operator.Start(world.program, world.Kubeconfig(), filepath.Join(t.TempDir(), "operator.log"), nil,
 		"--name=second", "--namespace="+own, "--metrics-bind-address=0", "--health-probe-bind-address=0",
 		"--job-kubectl-image="+tag, "--job-image-pull-policy=Never", "--job-backoff-limit=0", "--install-crds=false")
 	if err != nil {

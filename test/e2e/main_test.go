@@ -233,7 +233,7 @@ func startOperator() error {
 }
 
 func runOperator() (err error) {
-	world.operator, err = operator.StartWith(world.program, world.operatorKubeconfig, operatorLog(), world.cloudEnv,
+	world.operator, err = operator.Start(world.program, world.operatorKubeconfig, operatorLog(), world.cloudEnv,
 		"--metrics-bind-address=0", "--health-probe-bind-address=0", "--debug", "--etcd-certificates="+filepath.Join(world.dir, "etcd-pki"),
 		"--leader-elect", "--leader-election-lease-duration=1h", "--leader-election-renew-deadline=55m", // However slow this machine is.
 		"--image="+image.Operator, "--job-image-pull-policy=Never", "--job-backoff-limit=0")

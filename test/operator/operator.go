@@ -44,13 +44,8 @@ type Process struct {
 	err    error // how it ended, once exited is closed
 }
 
-// Start runs `moult controller` with these arguments. What it prints is added to the file log.
-func Start(program, kubeconfig, log string, args ...string) (*Process, error) {
-	return StartWith(program, kubeconfig, log, nil, args...)
-}
-
-// StartWith is Start with these environment variables, each as "NAME=value".
-func StartWith(program, kubeconfig, log string, env []string, args ...string) (*Process, error) {
+// Start runs `moult controller` with these environment variables, each as "NAME=value", and arguments. What it prints is added to the file log.
+func Start(program, kubeconfig, log string, env []string, args ...string) (*Process, error) {
 	file, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("starting the operator, %w", err)

@@ -236,7 +236,7 @@ func (b *bench) startOperator(ctx context.Context) (*operator.Process, error) {
 	listener.Close()
 	// Jobs stay until they are counted.
 	args := append([]string{"--metrics-bind-address=127.0.0.1:0", "--health-probe-bind-address=" + probes, "--job-ttl-seconds-after-finish=86400"}, b.args...)
-	p, err := operator.StartWith(b.program, b.cluster.Kubeconfig(), b.operatorLog(), b.env, args...)
+	p, err := operator.Start(b.program, b.cluster.Kubeconfig(), b.operatorLog(), b.env, args...)
 	if err != nil {
 		return nil, err
 	}

@@ -3,10 +3,33 @@
 package cluster
 
 import (
+	_ "embed"
 	"fmt"
+	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 )
+
+// startEtcd starts the API server's store. Nothing in it outlives the cluster, so it never waits for the disk.
+func (s *supervisor) startEtcd() error {
+	client, peer := loopbackURL(s.record.Ports[portEtcd]), loopbackURL(s.record.Ports[portEtcdPeer])
+	return s.startComponent("etcd",
+		"--name=etcd",
+		"--data-dir="+filepath.Join(s.spec.Dir, "etcd"),
+		"--listen-client-urls="+client,
+		"--advertise-client-urls="+client,
+		"--listen-peer-urls="+peer,
+		"--initial-advertise-peer-urls="+peer,
+		"--initial-cluster=etcd="+peer,
+		"--unsafe-no-fsync",
+		"--quota-backend-bytes=8589934592",
+		"--log-level=warn",
+	)
+}
+
+func loopbackURL(port int) string { return fmt.Sprintf("http://127.0.0.1:%d", port) }
 
 // At the default of 20 requests a second the job controller makes 3 Jobs a second, and every rollout would look equally slow.
 const (
@@ -77,4 +100,34 @@ func renewInterval(nodes int) time.Duration { return nodeGrace(nodes) * 2 / 5 }
 // leaseSeconds is the duration in a simulated node's lease, of which kwok renews it after a quarter.
 func leaseSeconds(nodes int) string {
 	return fmt.Sprintf("%.0f", (4 * renewInterval(nodes)).Seconds())
+}
+
+// stages is how simulated nodes behave.
+//
+//go:embed stages.yaml
+var stages string
+
+// kwokManaged marks the nodes that kwok plays the kubelet of. It leaves the real machines alone.
+const kwokManaged = "kwok.x-k8s.io/node"
+
+func (s *supervisor) startKwok() error {
+	kubeconfig := filepath.Join(s.ca.dir, "kwok.kubeconfig")
+	err := s.ca.writeKubeconfig(kubeconfig, s.apiURL(), "kwok", identityOf{user: "kwok", group: "system:masters"})
+	if err != nil {
+		return err
+	}
+	config := filepath.Join(s.spec.Dir, "kwok.yaml")
+	milliseconds := strconv.Itoa(int(s.spec.PodSeconds * 1000))
+	if err := os.WriteFile(config, []byte(strings.ReplaceAll(stages, "${POD_MILLISECONDS}", milliseconds)), 0o644); err != nil {
+		return err
+	}
+	return s.startComponent("kwok",
+		"--kubeconfig="+kubeconfig,
+		"--config="+config,
+		"--manage-all-nodes=false",
+		"--manage-nodes-with-annotation-selector="+kwokManaged+"=fake",
+		"--node-lease-duration-seconds="+leaseSeconds(s.spec.Nodes),
+		"--cidr=10.128.0.0/10",
+		"--v=WARN",
+	)
 }
