@@ -35,7 +35,7 @@ func TestEvents(t *testing.T) {
 		"Resolved":           {PlanResolved(p), "Normal", "Resolved latest version to v1.30.1, hash h1"},
 		"ResolveFailed":      {PlanResolveFailed(p, "bad"), "Warning", "The version can't be resolved: bad"},
 		"Waiting":            {PlanWaiting(p, "closed"), "Normal", "No node is started: closed"},
-		"SyncJob":            {PlanSyncJob(p, []string{"n1", "n2"}), "Normal", "Started version v1.30.1 on Nodes n1,n2"},
+		"SyncJob":            {PlanSyncJob(p).Naming(p, []string{"n2", "n1", "n2"}), "Normal", "Started version v1.30.1 on Nodes n1,n2"},
 		"JobComplete":        {PlanJobComplete(p, "n1"), "Normal", "Job completed on Node n1"},
 		"JobCompleteWaiting": {PlanJobCompleteWaiting(p, "n1", 90*time.Second), "Normal", "Job completed on Node n1, its slot is kept for 1m30s"},
 		"JobFailed":          {PlanJobFailed(p, "Job a/b failed"), "Warning", "Job a/b failed"},
@@ -66,7 +66,8 @@ func TestEvents(t *testing.T) {
 
 // A rollout may start many nodes at once.
 func TestPlanSyncJobOfManyNodes(t *testing.T) {
-	e := PlanSyncJob(&upgradev1.Plan{Status: upgradev1.PlanStatus{LatestVersion: "v1"}}, strings.Split("a b c d e f g h i j k l", " "))
+	p := &upgradev1.Plan{Status: upgradev1.PlanStatus{LatestVersion: "v1"}}
+	e := PlanSyncJob(p).Naming(p, strings.Split("a b c d e f g h i j k l", " "))
 	if want := "Started version v1 on Nodes a,b,c,d,e,f,g,h,i,j and 2 more"; e.Message != want {
 		t.Errorf("got %s, want %s", e.Message, want)
 	}

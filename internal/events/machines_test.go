@@ -12,7 +12,7 @@ func TestReplacementEvents(t *testing.T) {
 	r := &v1alpha1.NodeRollout{}
 	turn := &v1alpha1.MachineTurn{Node: "a", ScaleSet: "pool", Machine: "1", Replacement: "2", ReplacementNode: "b"}
 	for want, e := range map[string]Event{
-		"Normal Started The machines of Nodes a,b are being replaced":                                                     MachinesStarted(r, []string{"a", "b"}),
+		"Normal Started Replacing the machines of Nodes a,b":                                                              MachinesStarted(r).Naming(r, []string{"a", "b"}),
 		"Normal Adopted Node a is taken over from Ducklett in the middle of its replacement":                              MachineAdopted(r, "a"),
 		"Normal MachineAdded Machine 2 of scale set pool takes the place of a":                                            MachineAdded(r, turn),
 		"Normal Draining Node a is drained: its replacement, Node b, is ready":                                            MachineDraining(r, turn),

@@ -21,17 +21,26 @@ var (
 	NodeRolloutHalted = saying[nodeRollout](warning, "Halted", "No more nodes are started: %s")
 	// NodeRolloutRevision: the rollout has another revision than before.
 	NodeRolloutRevision = computed(normal, "Revision", func(r nodeRollout) string { return "Nodes are brought to " + r.Status.Revision })
-	// HostsStarted: these nodes are in a turn.
-	HostsStarted = about(normal, "Started", func(_ nodeRollout, nodes []string) string { return "Started on Nodes " + some(nodes) })
+	// HostsStarted: these nodes are in a turn. Names of nodes follow.
+	HostsStarted = fixed[nodeRollout](normal, "Started", "Started on Nodes ")
+	// HostsRebooting: these nodes are drained, and their hosts are ordered to reboot. The version may be empty. Names of nodes follow.
+	HostsRebooting = about(normal, "Rebooting", func(_ nodeRollout, version string) string {
+		return "Hosts are ordered to reboot into " + cmp.Or(version, "their update") + ": Nodes "
+	})
+	// HostsUpdated: the hosts of these nodes run the revision, and the nodes are healthy. The version may be empty. Names of nodes follow.
+	HostsUpdated = about(normal, "Updated", func(_ nodeRollout, version string) string {
+		if version == "" {
+			return "Updated Nodes "
+		}
+		return "Updated to " + version + ": Nodes "
+	})
 	// NodeFailed: a node's turn failed.
 	NodeFailed = saying[nodeRollout](warning, "Failed", "%s")
 
 	// MachineAdopted: Ducklett had begun to replace this node, and the rollout continues.
 	MachineAdopted = saying[nodeRollout](normal, "Adopted", "Node %s is taken over from Ducklett in the middle of its replacement")
-	// MachinesStarted: the machines of these nodes are being replaced.
-	MachinesStarted = about(normal, "Started", func(_ nodeRollout, nodes []string) string {
-		return "The machines of Nodes " + some(nodes) + " are being replaced"
-	})
+	// MachinesStarted: the machines of these nodes are being replaced. Names of nodes follow.
+	MachinesStarted = fixed[nodeRollout](normal, "Started", "Replacing the machines of Nodes ")
 	// MachineReplaced: the turn has ended.
 	MachineReplaced = about(normal, "Updated", func(_ nodeRollout, t *v1alpha1.MachineTurn) string {
 		return fmt.Sprintf("Node %s of scale set %s has taken its place, and is well", cmp.Or(t.ReplacementNode, t.Replacement), t.ScaleSet)
@@ -41,20 +50,6 @@ var (
 	// RollbackImpossible: the previous image can't be restored.
 	RollbackImpossible = saying[nodeRollout](warning, "RollbackImpossible", "More turns have failed than the strategy allows, and no image is restored: %s")
 )
-
-// HostRebooting: a node is drained, and its host is ordered to reboot. The version may be empty.
-func HostRebooting(r *v1alpha1.NodeRollout, node, version string) Event {
-	return Event{r, normal, "Rebooting", "The host of Node " + node + " is ordered to reboot into " + cmp.Or(version, "its update")}
-}
-
-// HostUpdated: a node's host runs the revision, and the node is healthy. The version may be empty.
-func HostUpdated(r *v1alpha1.NodeRollout, node, version string) Event {
-	text := "Node " + node + " is updated"
-	if version != "" {
-		text += " to " + version
-	}
-	return Event{r, normal, "Updated", text}
-}
 
 // NodeRolloutWave: another wave is current, or the wave has another state.
 func NodeRolloutWave(r *v1alpha1.NodeRollout, w *v1alpha1.WaveStatus) Event {

@@ -23,9 +23,9 @@ func TestNodeRolloutEvents(t *testing.T) {
 	}{
 		"Invalid":   {NodeRolloutInvalid(r, "bad"), "Warning", "Nothing is done: bad"},
 		"Revision":  {NodeRolloutRevision(r), "Normal", "Nodes are brought to 1.20.3"},
-		"Started":   {HostsStarted(r, []string{"n1", "n2"}), "Normal", "Started on Nodes n1,n2"},
-		"Rebooting": {HostRebooting(r, "n1", ""), "Normal", "The host of Node n1 is ordered to reboot into its update"},
-		"Updated":   {HostUpdated(r, "n1", "1.20.3"), "Normal", "Node n1 is updated to 1.20.3"},
+		"Started":   {HostsStarted(r).Naming(r, []string{"n1", "n2"}), "Normal", "Started on Nodes n1,n2"},
+		"Rebooting": {HostsRebooting(r, "").Naming(r, []string{"n1"}), "Normal", "Hosts are ordered to reboot into their update: Nodes n1"},
+		"Updated":   {HostsUpdated(r, "1.20.3").Naming(r, []string{"n1", "n2"}), "Normal", "Updated to 1.20.3: Nodes n1,n2"},
 		"Failed":    {NodeFailed(r, "it broke"), "Warning", "it broke"},
 		"Halted":    {NodeRolloutHalted(r, "bad"), "Warning", "No more nodes are started: bad"},
 		"Complete":  {NodeRolloutComplete(r), "Normal", "All 3 nodes are updated"},

@@ -28,10 +28,8 @@ var (
 	PlanResolved = computed(normal, "Resolved", func(p plan) string {
 		return "Resolved latest version to " + p.Status.LatestVersion + ", hash " + p.Status.LatestHash
 	})
-	// PlanSyncJob: these nodes have Jobs.
-	PlanSyncJob = about(normal, "SyncJob", func(p plan, nodes []string) string {
-		return "Started version " + p.Status.LatestVersion + " on Nodes " + some(nodes)
-	})
+	// PlanSyncJob: these nodes have Jobs. Names of nodes follow.
+	PlanSyncJob = computed(normal, "SyncJob", func(p plan) string { return "Started version " + p.Status.LatestVersion + " on Nodes " })
 	// PlanComplete: every selected node is updated.
 	PlanComplete = computed(normal, "Complete", func(p plan) string {
 		return "All selected nodes have version " + p.Status.LatestVersion + ", hash " + p.Status.LatestHash

@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -61,6 +62,12 @@ func computed[O runtime.Object](kind, reason string, message func(O) string) fun
 // about returns the constructor of an Event whose message is made from the object and another value.
 func about[O runtime.Object, T any](kind, reason string, message func(O, T) string) func(O, T) Event {
 	return func(object O, other T) Event { return Event{object, kind, reason, message(object, other)} }
+}
+
+// Naming returns the Event about an object, with the names of nodes at its end.
+func (e Event) Naming(object runtime.Object, nodes []string) Event {
+	nodes = slices.Compact(slices.Sorted(slices.Values(nodes)))
+	return Event{object, e.Type, e.Reason, e.Message + some(nodes)}
 }
 
 // some returns the first nodes, and how many more there are.

@@ -3,7 +3,6 @@
 package fleet
 
 import (
-	"slices"
 	"sync"
 	"time"
 
@@ -18,8 +17,6 @@ const StatusInterval = time.Second
 type Reports struct {
 	mu   sync.Mutex
 	last map[types.UID]written
-	// started holds the nodes that started since the last Event.
-	started map[types.UID][]string
 }
 
 type written struct {
@@ -44,26 +41,7 @@ func (r *Reports) IsStale(rollout types.UID, version string, now time.Time) bool
 }
 
 // NewReports returns an empty store.
-func NewReports() *Reports {
-	return &Reports{last: map[types.UID]written{}, started: map[types.UID][]string{}}
-}
-
-// Start records that a node of a rollout was started.
-func (r *Reports) Start(rollout types.UID, node string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.started[rollout] = append(r.started[rollout], node)
-}
-
-// TakeStarted returns the nodes that were started since its last call, sorted.
-func (r *Reports) TakeStarted(rollout types.UID) []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	all := r.started[rollout]
-	delete(r.started, rollout)
-	slices.Sort(all)
-	return slices.Compact(all)
-}
+func NewReports() *Reports { return &Reports{last: map[types.UID]written{}} }
 
 // Next reports whether to write a status now, which was read at this resourceVersion: it has changed, and StatusInterval is over.
 // If not, it returns when to look again; zero means after the next change.

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -51,22 +50,5 @@ func TestReportsNext(t *testing.T) {
 	r.Written("other", "20", now.Add(time.Hour+1))
 	if _, ok := r.last["u"]; ok || len(r.last) != 1 {
 		t.Errorf("remembers %v", r.last)
-	}
-}
-
-func TestReportsStarted(t *testing.T) {
-	r := NewReports()
-	for _, hostname := range []string{"b", "a", "b"} {
-		r.Start("u", hostname)
-	}
-	r.Start("other", "c")
-	if diff := cmp.Diff([]string{"a", "b"}, r.TakeStarted("u")); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	if got := r.TakeStarted("u"); len(got) > 0 {
-		t.Errorf("tells %v twice", got)
-	}
-	if diff := cmp.Diff([]string{"c"}, r.TakeStarted("other")); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"moult.dev/moult/internal/fleet"
 	"moult.dev/moult/internal/kind/nodeturn"
 	"moult.dev/moult/internal/node"
+	"moult.dev/moult/internal/rollout"
 )
 
 // Drain drains the node of one turn.
@@ -34,6 +35,8 @@ type Drain struct {
 	// Deletes is true if the node's machine, and then its Node, are deleted after the drain. On a dead node no kubelet ends pods. The drain
 	// does not wait for them, because they end with the machine.
 	Deletes bool
+	// Gated is true if a budget has a workloads gate. The gate needs the record of evictions, and the condition Drained.
+	Gated bool
 }
 
 // A node that is not ready for deadAfter counts as dead. Its drain waits for a pod for at most overdue after the pod's grace period.
@@ -60,8 +63,8 @@ func (d *Drain) isDead(n *corev1.Node) (dead bool, at time.Time) {
 	return true, time.Time{}
 }
 
-// Begin previews the drain of a node before its cordon. also records whose pods will be evicted; the caller writes it with the cordon. If the
-// options refuse a pod, Begin returns a failure, and the node must not be cordoned.
+// Begin previews the drain of a node before its cordon. If Gated, also records whose pods will be evicted; the caller writes it with the cordon. If
+// the options refuse a pod, Begin returns a failure, and the node must not be cordoned.
 func (d *Drain) Begin(ctx context.Context) (also []node.Also, failure *v1alpha1.ClaimFailure, err error) {
 	r, err := d.look(ctx, func(pods []corev1.Pod) (drain.Result, error) { return d.Drainer.Preview(ctx, pods, d.Options), nil })
 	if err != nil {
@@ -73,12 +76,14 @@ func (d *Drain) Begin(ctx context.Context) (also []node.Also, failure *v1alpha1.
 	k := d.Works.of(d.Of)
 	k.last = Outcome{Message: r.Left()}
 	k.stale.Store(true) // Pods may have arrived since an earlier drain.
-	return []node.Also{node.Evicting(evictedBy(&r)...)}, nil, nil
+	return []node.Also{node.Evicting(d.evictedBy(&r)...)}, nil, nil
 }
 
-// evictedBy returns the workloads whose pods a pass evicted.
-func evictedBy(r *drain.Result) []node.Workload {
-	var all []node.Workload
+// evictedBy returns the workloads to record: those whose pods a pass evicted. Only a workloads gate reads the record.
+func (d *Drain) evictedBy(r *drain.Result) (all []node.Workload) {
+	if !d.Gated {
+		return nil
+	}
 	for _, o := range r.In(drain.Evicted) {
 		if w, ok := node.WorkloadOf(o.Pod.Namespace, o.Owner); ok {
 			all = append(all, w)
@@ -128,7 +133,7 @@ func (d *Drain) Pass(ctx context.Context, n *corev1.Node, since time.Time) (Outc
 	if dead && r.Next.IsZero() && !r.Done() {
 		k.last.Wake = nodeturn.Earlier(d.Now.Add(overdue), at) // Overdue pods stop blocking then, also after the drain's timeout.
 	}
-	if evicted := evictedBy(&r); len(evicted) > 0 {
+	if evicted := d.evictedBy(&r); len(evicted) > 0 {
 		// Begin has not recorded pods that arrived after it.
 		if err := node.RecordEvicted(ctx, d.Client, n, evicted...); err != nil {
 			log.FromContext(ctx).Error(err, "evictions can't be recorded", "node", n.Name)
@@ -163,6 +168,7 @@ func (p *Pass[T]) DrainOf(n *corev1.Node, turn string) *Drain {
 	return &Drain{
 		Engine: p.Engine, Options: p.Options, Of: Of{Rollout: p.Key, Node: n.Name, Turn: turn},
 		Generation: p.Generation, Holder: p.Holder, Now: p.Now, Deletes: p.Deletes,
+		Gated: slices.ContainsFunc(p.Seen.Budgets, func(b rollout.Budget) bool { return b.Workloads }),
 	}
 }
 
@@ -192,8 +198,8 @@ func (p *Pass[T]) Cordon(ctx context.Context, t T, drains bool, also ...node.Als
 	return nil
 }
 
-// DrainNode advances a drain that began at since, and reports it in the node's conditions. over is true once the drain is done, and the
-// condition Drained is True. A drain that can't be done fails the turn.
+// DrainNode advances a drain that began at since, and reports it in the node's conditions. over is true once the drain is done and reported. A drain
+// that can't be done fails the turn.
 func (p *Pass[T]) DrainNode(ctx context.Context, t T, since time.Time) (over bool, err error) {
 	b := t.Base()
 	d := p.drainOf(b)
@@ -206,24 +212,22 @@ func (p *Pass[T]) DrainNode(ctx context.Context, t T, since time.Time) (over boo
 	case o.Failure != nil:
 		b.FailWith(*o.Failure)
 		return false, p.Fail(ctx, t)
-	case o.Done && IsReportedDrained(b.Node):
-		return true, nil
-	case o.Done:
-		p.WakeAt(p.Now.Add(fleet.Coalesce)) // The next pass reads the changed Node.
 	}
-	wake, err := d.Report(ctx, b.Node, o.Done)
+	over, wake, err := d.Report(ctx, b.Node, since, o.Done)
 	p.WakeAt(wake)
 	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
 		log.FromContext(ctx).Error(err, "the conditions of a node are refused", "node", b.Node.Name)
 		return o.Done, nil // The drain goes on without them.
 	}
-	return false, err
+	return over, err
 }
 
 // IsReportedDrained reports whether the node's conditions say that it is drained.
-func IsReportedDrained(n *corev1.Node) bool {
+func IsReportedDrained(n *corev1.Node) bool { return hasCondition(n, corev1.NodeDrained) }
+
+func hasCondition(n *corev1.Node, kind corev1.NodeConditionType) bool {
 	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeDrained && c.Status == corev1.ConditionTrue
+		return c.Type == kind && c.Status == corev1.ConditionTrue
 	})
 }
 
@@ -262,13 +266,23 @@ func (d *Drain) failure(reason v1alpha1.Reason, message string) *v1alpha1.ClaimF
 	return &v1alpha1.ClaimFailure{Reason: reason, Message: nodeturn.Short(message), Time: metav1.Time{Time: d.Now}}
 }
 
-// reportEvery bounds how often the message of the node's condition is written.
+// reportEvery bounds how often the message of the node's condition is written. Drains that take less than that are not reported.
 const reportEvery = 10 * time.Second
 
-// Report says in the node's conditions what the drain waits for, or that it is done. wake is when a newer message may be written.
-func (d *Drain) Report(ctx context.Context, n *corev1.Node, done bool) (wake time.Time, err error) {
+// Report says in the node's conditions what the drain waits for, or that it is done. over is true if the drain is done, and the conditions say so
+// or need not. wake is when there may be more to write. A drain from since on that is done within reportEvery is not reported, unless Gated.
+func (d *Drain) Report(ctx context.Context, n *corev1.Node, since time.Time, done bool) (over bool, wake time.Time, err error) {
+	if due := since.Add(reportEvery); !d.Gated && !hasCondition(n, corev1.NodeMaintenanceInProgress) && (done || d.Now.Before(due)) {
+		if !done {
+			wake = due
+		}
+		return done, wake, nil
+	}
+	if done && IsReportedDrained(n) {
+		return true, wake, nil
+	}
 	progress, drained := "the drain is over", "the node is drained"
-	if !done {
+	if wake = d.Now.Add(fleet.Coalesce); !done { // The next pass reads the changed Node.
 		drained = "the node is not drained"
 		progress, wake = d.reportable()
 	}
@@ -276,7 +290,7 @@ func (d *Drain) Report(ctx context.Context, n *corev1.Node, done bool) (wake tim
 		node.Condition{Type: corev1.NodeMaintenanceInProgress, True: true, Message: "the node is in maintenance"},
 		node.Condition{Type: corev1.NodeDrainInProgress, True: !done, Message: progress},
 		node.Condition{Type: corev1.NodeDrained, True: done, Message: drained})
-	return wake, client.IgnoreNotFound(err)
+	return false, wake, client.IgnoreNotFound(err)
 }
 
 // reportable returns what to say about the drain: the last message, or the one before it until wake.

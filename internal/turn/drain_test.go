@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/drain"
 )
 
@@ -209,11 +210,55 @@ func TestDrainGoesOn(t *testing.T) {
 	}
 }
 
+// A drain that is done soon is not reported, unless a budget has a workloads gate. One that lasts is reported to its end.
+func TestReportsLastingDrains(t *testing.T) {
+	for name, tc := range map[string]struct {
+		gated             bool
+		after             time.Duration
+		reported, drained bool // The conditions then, and once it is done.
+	}{
+		"short":   {false, reportEvery - 1, false, false},
+		"lasting": {false, reportEvery, true, true},
+		"gated":   {true, 0, true, true},
+	} {
+		d := newDrain(t, nodeA(corev1.ConditionTrue, now))
+		d.Gated = tc.gated
+		d.at(now.Add(tc.after))
+		over, wake, err := d.Report(t.Context(), d.node, now, false)
+		d.reread()
+		if over || err != nil || hasCondition(d.node, corev1.NodeDrainInProgress) != tc.reported || !tc.reported && !wake.Equal(now.Add(reportEvery)) {
+			t.Errorf("%s: over %t, wake %s, %v, %+v", name, over, wake, err, d.node.Status.Conditions)
+		}
+		over, _, err = d.Report(t.Context(), d.node, now, true)
+		d.reread()
+		if over == tc.drained || err != nil || IsReportedDrained(d.node) != tc.drained || hasCondition(d.node, corev1.NodeDrainInProgress) {
+			t.Errorf("%s, done: over %t, %v, %+v", name, over, err, d.node.Status.Conditions)
+		}
+		if over, wake, err = d.Report(t.Context(), d.node, now, true); !over || !wake.IsZero() || err != nil {
+			t.Errorf("%s, done and reported: over %t, wake %s, %v", name, over, wake, err)
+		}
+	}
+}
+
+// Evicted workloads are recorded only where a workloads gate reads the record.
+func TestRecordsEvictionsForGate(t *testing.T) {
+	for _, gated := range []bool{false, true} {
+		d := newDrain(t, nodeA(corev1.ConditionTrue, now), onNode("first"))
+		d.Gated = gated
+		d.pass(now)
+		d.reread()
+		if got := d.node.Annotations[v1alpha1.AnnotationEvicted]; (got != "") != gated {
+			t.Errorf("gated %t: recorded %q", gated, got)
+		}
+	}
+}
+
 // A node that waits for its drain to begin again is not said to be drained.
 func TestTellOfDrainToCome(t *testing.T) {
 	d := newDrain(t, nodeA(corev1.ConditionTrue, now))
+	d.Gated = true
 	for _, done := range []bool{false, true, false} {
-		if _, err := d.Report(t.Context(), d.node, done); err != nil {
+		if _, _, err := d.Report(t.Context(), d.node, now, done); err != nil {
 			t.Fatal(err)
 		}
 		d.reread()

@@ -34,13 +34,14 @@ import (
 
 // Engine runs the turns of all rollouts of one kind. Its memory may be lost at any time. That costs one more read or write.
 type Engine struct {
-	Kind    string
-	Clock   clock.PassiveClock
-	Client  client.Client
-	Fleet   *fleet.Fleet
-	Events  *events.Recorder
-	Reports *fleet.Reports
-	Waves   *fleet.Waves
+	Kind     string
+	Clock    clock.PassiveClock
+	Client   client.Client
+	Fleet    *fleet.Fleet
+	Events   *events.Recorder
+	Reports  *fleet.Reports
+	mentions mentions
+	Waves    *fleet.Waves
 	// Waiting holds the rollouts that may continue after a change of a budget or a node. It also wakes a rollout when pods of its nodes change.
 	Waiting *fleet.Waiters
 	Retries *Retries

@@ -16,7 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/events"
 	"moult.dev/moult/internal/metrics"
 	"moult.dev/moult/internal/rollout"
 	"moult.dev/moult/internal/status"
@@ -132,13 +131,6 @@ func (p *Pass[T]) WriteStatus(ctx context.Context, stored *unstructured.Unstruct
 	}
 	p.Reports.Written(p.UID, changed.GetResourceVersion(), p.Now)
 	return changed, nil
-}
-
-// EmitStarted emits one Event for all nodes that started since the last call.
-func (p *Pass[T]) EmitStarted(event func(nodes []string) events.Event) {
-	if started := p.Reports.TakeStarted(p.UID); len(started) > 0 {
-		p.Events.Emit(event(slices.Clip(started)))
-	}
 }
 
 // Oldest returns the oldest units that a status may list.

@@ -553,12 +553,7 @@ func drainIsHeld(b *bench) {
 		if len(s.Updating) != 1 || s.Updating[0].Phase != v1alpha1.PhaseDraining || !strings.Contains(s.Updating[0].Message, "is held by PodDisruptionBudget default/"+b.id) {
 			return fmt.Sprint(s.Updating)
 		}
-		for _, c := range b.get(m.name).Status.Conditions {
-			if c.Type == corev1.NodeDrainInProgress && c.Status == corev1.ConditionTrue && strings.Contains(c.Message, "NodeRollout/"+b.id+": 1 pod left") {
-				return ""
-			}
-		}
-		return "no condition says so"
+		return ""
 	})
 	if err := b.Delete(b.t.Context(), pdb); err != nil {
 		b.t.Fatal(err)

@@ -103,7 +103,7 @@ func TestRevertsWhatWasPerformed(t *testing.T) {
 
 // A node whose turn had failed is updated if its host runs what it was to run, and released without a word of that if not.
 func TestFinishFailed(t *testing.T) {
-	for version, want := range map[string]string{"1.1.0": "Node a is updated to 1.1.0", "1.0.0": ""} {
+	for version, want := range map[string]string{"1.1.0": "Updated to 1.1.0: Nodes a", "1.0.0": ""} {
 		p, s := passing(t, newRollout(), newNode(words("stabilize,stabilize,ready false"), runs(version), booted("boot-2"), holding(claimed(broken, rebooting))))
 		if s.Step != nodeturn.StepFinish {
 			t.Fatalf("%s: %+v", version, summary(s))
@@ -111,7 +111,7 @@ func TestFinishFailed(t *testing.T) {
 		if err := p.Settle(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if got := told(p.Pending); got != want || s.Claim != nil || s.Unit.State != done {
+		if got := told(p.Mentioned(p.w.Rollout)); got != want || s.Claim != nil || s.Unit.State != done {
 			t.Errorf("%s: %q, %+v", version, got, s.Unit)
 		}
 	}

@@ -47,7 +47,7 @@ func (h hosts) Start(t *hostupdate.Unit) *turn.Write {
 	}
 	claim := h.w.NewClaim(t)
 	also := append(removeHookLabels(t.Node, h.w.Hooks()), orderPrepare(&t.Report, &claim))
-	return &turn.Write{Claim: claim, Also: also, Then: func() { h.Reports.Start(h.UID, t.Node.Name) }}
+	return &turn.Write{Claim: claim, Also: also, Then: func() { h.Mention(events.HostsStarted(h.w.Rollout), t.Node.Name) }}
 }
 
 // Take takes a step that only host updates have.
@@ -95,7 +95,7 @@ func (h hosts) Finish(t *hostupdate.Unit) turn.Write {
 	return turn.Write{Also: endOrders(t.Node, h.UID, h.w.Hooks()), Then: func() {
 		version := hostupdate.VersionOf(&claim)
 		if claim.Failed == nil || version == "" || hostupdate.CompareVersions(t.Report.Version, version) == 0 {
-			h.Happened(events.HostUpdated(h.w.Rollout, t.Node.Name, version))
+			h.Mention(events.HostsUpdated(h.w.Rollout, version), t.Node.Name)
 		}
 		t.Unit.Unoffered = h.w.IsUnoffered(t)
 	}}
@@ -155,7 +155,7 @@ func (p *pass) reboot(ctx context.Context, t *hostupdate.Unit) error {
 	}
 	t.Message = ""
 	log.FromContext(ctx).Info("host ordered to reboot", "node", t.Node.Name, "revision", claim.Revision)
-	p.Happened(events.HostRebooting(p.w.Rollout, t.Node.Name, hostupdate.VersionOf(&claim)))
+	p.Mention(events.HostsRebooting(p.w.Rollout, hostupdate.VersionOf(&claim)), t.Node.Name)
 	return nil
 }
 

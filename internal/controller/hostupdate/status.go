@@ -8,7 +8,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"moult.dev/moult/internal/events"
 	"moult.dev/moult/internal/kind/hostupdate"
 	"moult.dev/moult/internal/metrics"
 	"moult.dev/moult/internal/status"
@@ -22,7 +21,7 @@ func (p *pass) report(ctx context.Context, stored *unstructured.Unstructured) er
 	r.Status.ObservedGeneration = r.Generation
 	before := turn.StatusOf(stored)
 	return p.Report(ctx, stored, &before, &r.Status, func() {
-		p.EmitStarted(func(nodes []string) events.Event { return events.HostsStarted(r, nodes) })
+		p.Events.Emit(p.Mentioned(r)...)
 		p.Events.Emit(turn.Transitions(&before, r)...)
 	})
 }

@@ -109,6 +109,11 @@ func TestReconcileDrains(t *testing.T) {
 	if got := c.evicted(); len(got) > 0 || c.node("node-1").Spec.Unschedulable {
 		t.Errorf("evicted %v before the Job is prepared", got)
 	}
+	budget := &v1alpha1.NodeDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "workloads"}}
+	budget.Spec.Gates = &v1alpha1.Gates{Workloads: &v1alpha1.WorkloadsGate{}} // It needs records and conditions of every drain.
+	if err := c.Client.Create(t.Context(), budget); err != nil {
+		t.Fatal(err)
+	}
 	c.waits("drain")
 	c.reconciles()
 	n := c.node("node-1")

@@ -181,7 +181,7 @@ func (p *pass) create(ctx context.Context, t *plan.Unit) error {
 		if err == nil {
 			t.Job = job
 		}
-		p.Reports.Start(p.UID, t.Node.Labels[corev1.LabelHostname])
+		p.Mention(events.PlanSyncJob(p.w.Plan), t.Node.Labels[corev1.LabelHostname])
 		return nil
 	}
 	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsNotFound(err) {

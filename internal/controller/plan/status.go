@@ -11,7 +11,6 @@ import (
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/events"
 	"moult.dev/moult/internal/kind/plan"
 	"moult.dev/moult/internal/status"
 	"moult.dev/moult/internal/turn"
@@ -24,7 +23,7 @@ func (p *pass) report(ctx context.Context, stored *unstructured.Unstructured) er
 	before := upgradev1.PlanStatus{}
 	turn.DecodeStatus(stored, &before)
 	return p.Report(ctx, stored, &before, &p.w.Plan.Status, func() {
-		p.EmitStarted(func(nodes []string) events.Event { return events.PlanSyncJob(p.w.Plan, nodes) })
+		p.Events.Emit(p.Mentioned(p.w.Plan)...)
 		p.Events.Emit(transitions(&before, p.w.Plan, p.problem)...)
 	})
 }

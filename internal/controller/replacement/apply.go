@@ -67,7 +67,7 @@ func (p *pass) step(ctx context.Context, t *machine.Turn) error {
 // removed the cordon, the drain begins anew: pods may have come since.
 func (p *pass) cordon(ctx context.Context, t *machine.Turn, n *machine.Node) error {
 	claim := *n.Claim
-	claim.Cordoned = &metav1.Time{Time: p.Now}
+	claim.Cordoned, claim.Drained = &metav1.Time{Time: p.Now}, nil
 	var also []node.Also
 	if p.exclude {
 		also = append(also, node.Excluding)
@@ -91,21 +91,26 @@ func (p *pass) cordon(ctx context.Context, t *machine.Turn, n *machine.Node) err
 	return nil
 }
 
-// drainNode continues the drain of a node.
+// drainNode continues the drain of a node, and records its end in the claim.
 func (p *pass) drainNode(ctx context.Context, t *machine.Turn, n *machine.Node) error {
 	d := p.DrainOf(n.Node, t.Key(t.OnReplacement))
-	o, err := d.Pass(ctx, n.Node, n.Claim.Cordoned.Add(p.rules.Wait))
+	since := n.Claim.Cordoned.Add(p.rules.Wait)
+	o, err := d.Pass(ctx, n.Node, since)
 	t.Message = o.Message
 	p.at(o.Wake)
 	switch {
 	case err != nil || o.Failure != nil:
 		return p.drainFails(ctx, t, n, o.Failure, err)
-	case o.Done:
-		p.soon()
 	}
-	wake, err := d.Report(ctx, n.Node, o.Done)
+	over, wake, err := d.Report(ctx, n.Node, since, o.Done)
 	p.at(wake)
-	return err
+	if err != nil || !over {
+		return err
+	}
+	p.soon()
+	claim := *n.Claim
+	claim.Drained = &metav1.Time{Time: p.Now}
+	return node.Write(ctx, p.Client, n.Node, node.Step{Claim: claim})
 }
 
 // drainFails records in the claim why a drain can't be done: the next pass finds that the turn has failed. A turn that can't be cancelled waits until a person

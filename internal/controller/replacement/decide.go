@@ -154,7 +154,7 @@ func (p *pass) begin(ctx context.Context, chosen []*unit) {
 		t := p.view.Begin(s, p.id(string(s.UID)), room.DeletesFirst)
 		p.soon()
 		p.turns = append(p.turns, t)
-		p.Reports.Start(p.UID, u.Unit.Node)
+		p.Mention(events.MachinesStarted(p.rollout), u.Unit.Node)
 		log.FromContext(ctx).Info("turn begun", "node", u.Unit.Node, "scaleSet", s.Set.Name, "machine", s.Machine.ID, "deletesFirst", t.DeletesFirst)
 	}
 	p.nodes = slices.DeleteFunc(p.nodes, func(s machine.NodeState) bool {

@@ -192,7 +192,7 @@ func (p *pass) report(ctx context.Context) error {
 	if err := p.writeStatus(ctx); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	p.EmitStarted(func(nodes []string) events.Event { return events.MachinesStarted(p.rollout, nodes) })
+	p.Events.Emit(p.Mentioned(p.rollout)...)
 	p.Events.Emit(turnof.Transitions(&p.before, p.rollout)...)
 	p.Events.Emit(p.troubles()...)
 	return nil

@@ -60,13 +60,13 @@ func (p *pass) gather(ctx context.Context) {
 	}
 }
 
-// isDrained reports whether a turn's drain of a node is over. After a restart, a drain that the Node reports as done is checked against the pods once more.
+// isDrained reports whether a turn's drain of a node is over. After a restart, a drain that the claim records as done is checked against the pods once more.
 func (p *pass) isDrained(ctx context.Context, t *machine.Turn, n *machine.Node, ofReplacement bool) bool {
 	d := p.DrainOf(n.Node, t.Key(ofReplacement))
 	if p.Works.IsDrained(d.Of) {
 		return true
 	}
-	if n.Claim == nil || n.Claim.Cordoned == nil || !turnof.IsReportedDrained(n.Node) {
+	if n.Claim == nil || n.Claim.Cordoned == nil || n.Claim.Drained == nil {
 		return false
 	}
 	o, err := d.Pass(ctx, n.Node, n.Claim.Cordoned.Add(p.rules.Wait))

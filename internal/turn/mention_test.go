@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package turn
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/events"
+	"moult.dev/moult/internal/kind/nodeturn"
+)
+
+// What happens to several nodes of a rollout before its next status is one Event, whichever pass it happened in.
+func TestMentioned(t *testing.T) {
+	e, rollout := &Engine{}, &v1alpha1.NodeRollout{ObjectMeta: metav1.ObjectMeta{Name: "os"}}
+	for _, node := range []string{"b", "a"} {
+		p := &Pass[*nodeturn.Turn]{Engine: e, UID: "1"}
+		p.Mention(events.HostsUpdated(&v1alpha1.NodeRollout{}, "1.2"), node)
+		p.Mention(events.HostsRebooting(rollout, ""), "c")
+	}
+	(&Pass[*nodeturn.Turn]{Engine: e, UID: "2"}).Mention(events.HostsStarted(rollout), "d")
+	p := &Pass[*nodeturn.Turn]{Engine: e, UID: "1"}
+	want := []events.Event{
+		{Object: rollout, Type: "Normal", Reason: "Rebooting", Message: "Hosts are ordered to reboot into their update: Nodes c"},
+		{Object: rollout, Type: "Normal", Reason: "Updated", Message: "Updated to 1.2: Nodes a,b"},
+	}
+	if diff := cmp.Diff(want, p.Mentioned(rollout)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if again := p.Mentioned(rollout); again != nil {
+		t.Errorf("mentioned twice: %v", again)
+	}
+}
