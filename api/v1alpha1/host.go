@@ -66,7 +66,8 @@ const (
 	HostActionPrepare HostAction = "prepare-update"
 	// HostActionPerform: let the next boot start the update.
 	HostActionPerform HostAction = "perform-update"
-	// HostActionReboot: reboot. Only this disrupts what runs on the node.
+	// HostActionReboot: reboot, and find out whether there is a further update. Only this disrupts what runs on the node. Agents of other
+	// operators only reboot.
 	HostActionReboot HostAction = "reboot-update"
 	// HostActionReset: undo HostActionPerform, so that the next boot starts the running version, and find out whether there
 	// is an update. It ends a turn that is stopped after HostActionPerform. Only Moult's agents undo anything; others treat

@@ -99,7 +99,7 @@ func TestAPIProgram(t *testing.T) {
 			p.start(t)
 			o := &operator{t: t, client: client, host: host, process: p}
 			trace := o.update(n)
-			want := slices.Concat([]string{",,"}, bottlerocket.Found, bottlerocket.Updated[:6], bottlerocket.Updated[7:10], bottlerocket.NotFound)
+			want := slices.Concat([]string{",,"}, bottlerocket.Found, bottlerocket.Updated[:6], bottlerocket.Updated[7:])
 			for i := range want {
 				want[i] = strings.TrimSuffix(want[i], " cordoned") // This operator cordons nothing.
 			}
@@ -205,7 +205,6 @@ func (o *operator) update(n *corev1.Node) []string {
 	}
 	defer stream.Stop()
 	p := v1alpha1.HostProtocols[0]
-	stabilize := map[string]string{p.Wanted: "stabilize", p.Active: "unknown", p.State: "unknown", p.Update: "unknown"}
 	rebooting := make(chan struct{}, 1)
 	var states []*corev1.Node
 	for {
@@ -213,7 +212,7 @@ func (o *operator) update(n *corev1.Node) []string {
 		var say map[string]string
 		switch intent := bottlerocket.Intent(n); intent {
 		case ",,":
-			say = stabilize
+			say = map[string]string{p.Wanted: "stabilize", p.Active: "unknown", p.State: "unknown", p.Update: "unknown"}
 		case "stabilize,stabilize,ready true":
 			say = map[string]string{p.Wanted: "prepare-update", v1alpha1.AnnotationHostWanted: n.Annotations[v1alpha1.AnnotationHostTarget]}
 		case "prepare-update,prepare-update,ready true":
@@ -227,9 +226,9 @@ func (o *operator) update(n *corev1.Node) []string {
 				o.process.die(o.t)
 				o.process.start(o.t)
 			}
-		case "reboot-update,reboot-update,ready true":
-			say = stabilize
-		case "stabilize,stabilize,ready false":
+		case "reboot-update,reboot-update,ready false":
+			say = map[string]string{p.Wanted: "stabilize", p.Active: "stabilize"}
+		case bottlerocket.UpToDate:
 			return bottlerocket.Trace(states)
 		default:
 			if strings.Contains(intent, ",error ") {

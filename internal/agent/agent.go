@@ -22,7 +22,7 @@ import (
 type Options struct {
 	// NodeName is the name of the agent's own Node.
 	NodeName string
-	// Config is how the API server is reached. New sets the limits of requests.
+	// Config is how the API server is reached.
 	Config *rest.Config
 	// ReadAsNode says as whom the Node is read. Default ReadAsNodeAuto.
 	ReadAsNode ReadAsNode
@@ -65,12 +65,12 @@ func apiBackoff() wait.Backoff { return backoff(time.Second, 2*time.Minute) }
 
 // Agent is the node's half of a host update.
 type Agent struct {
-	options  Options
-	log      logr.Logger
-	client   *nodeClient
-	observed *observation
-	clock    clock.WithDelayedExecution
-	doubt    time.Duration
+	options          Options
+	log              logr.Logger
+	client           *nodeClient
+	observed         *observation
+	clock            clock.WithDelayedExecution
+	doubt, lookLimit time.Duration
 	// firstCheck is the time to the first check.
 	firstCheck time.Duration
 
@@ -89,10 +89,10 @@ type Agent struct {
 	work  *work
 	ended *outcome
 	// retry fires when the next write may be tried; nil while no write failed.
-	retry clock.Timer
+	retry <-chan time.Time
 	pause wait.Backoff
 	// check fires when the next check is due. due is true from then until the check starts. failures counts failed checks in a row.
-	check    clock.Timer
+	check    <-chan time.Time
 	due      bool
 	failures int
 	checks   wait.Backoff
@@ -110,7 +110,7 @@ func New(o Options) (*Agent, error) {
 		return nil, err
 	}
 	a := &Agent{
-		options: o, log: log, client: client, observed: newObservation(), clock: clock.RealClock{}, doubt: doubt, pause: apiBackoff(),
+		options: o, log: log, client: client, observed: newObservation(), clock: clock.RealClock{}, doubt: doubt, lookLimit: lookLimit, pause: apiBackoff(),
 		firstCheck: time.Duration(rand.Float64() * float64(min(longestFirstCheck, o.CheckInterval))), //nolint:gosec // No secret.
 	}
 	a.checks = a.checkBackoff()

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package agent is the node's half of a host update. The operator writes an order on the Node. The agent acknowledges the order, makes the
-// host carry it out, and writes the result on the same Node. An order to look for updates needs no acknowledgement:
+// host carry it out, and writes the result on the same Node. An order to look for updates needs no acknowledgement. The result of a reboot also
+// says whether there is a further update:
 //
 //	node.go      reads and watches the Node, and patches it
 //	protocol.go  what operator and agent have written on the Node, and the next step        pure

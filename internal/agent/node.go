@@ -28,12 +28,6 @@ const requestTimeout = 30 * time.Second
 // watchFor is the shortest duration of a watch; the longest is twice as long. The watch is renewed without a list.
 const watchFor = 30 * time.Minute
 
-// The limit of one agent's requests: per second, and at once.
-const (
-	qps   = 5
-	burst = 10
-)
-
 // fieldManager names the agent in a Node's managed fields.
 const fieldManager = "moult-agent"
 
@@ -81,7 +75,7 @@ func (as ReadAsNode) readConfigs(config *rest.Config, name string) ([]*rest.Conf
 
 func newNodeClient(config *rest.Config, as ReadAsNode, name string, log logr.Logger) (*nodeClient, error) {
 	config = rest.CopyConfig(config)
-	config.QPS, config.Burst, config.Timeout = qps, burst, 0
+	config.QPS, config.Timeout = -1, 0 // The agent itself sends no request without a reason. A delayed patch would be out of date.
 	configs, err := as.readConfigs(config, name)
 	if err != nil {
 		return nil, err

@@ -87,9 +87,7 @@ const (
 // next returns the agent's next step.
 func (s *nodeState) next() step {
 	switch {
-	case !isKnown(s.wanted):
-		return idle
-	case s.active == s.wanted && s.state != v1alpha1.HostStateBusy:
+	case !isKnown(s.wanted), s.active == s.wanted && s.state != v1alpha1.HostStateBusy:
 		return idle
 	case s.active != s.wanted && (s.wanted == v1alpha1.HostActionReset || !isCheck(s.wanted)):
 		return acknowledge // A check changes nothing on the host, and only its result is written.
@@ -99,11 +97,7 @@ func (s *nodeState) next() step {
 
 // isKnown reports whether the agent knows the action.
 func isKnown(action v1alpha1.HostAction) bool {
-	switch action {
-	case v1alpha1.HostActionPrepare, v1alpha1.HostActionPerform, v1alpha1.HostActionReboot:
-		return true
-	}
-	return isCheck(action)
+	return isCheck(action) || action == v1alpha1.HostActionPrepare || action == v1alpha1.HostActionPerform || action == v1alpha1.HostActionReboot
 }
 
 // isCheck reports whether an action only finds out whether there is an update.

@@ -53,26 +53,20 @@ func (s *nodeState) report(action v1alpha1.HostAction, state v1alpha1.HostState,
 
 // success returns the change that reports an action or a periodic check as done, with its findings. It is empty if the Node shows them already.
 func (s *nodeState) success(action v1alpha1.HostAction, o outcome, now time.Time) change {
-	c, looks := s.report(action, v1alpha1.HostStateReady, ""), action == "" || isCheck(action)
+	c := s.report(action, v1alpha1.HostStateReady, "")
 	c.set(v1alpha1.AnnotationHostBoot, "")
-	switch {
-	case looks:
+	if action == v1alpha1.HostActionReboot || o.offer != nil {
 		s.addVersion(c, o.runs)
-		update, target := v1alpha1.HostUpdateFalse, ""
-		if o.offer.Available {
-			update, target = v1alpha1.HostUpdateTrue, o.offer.Version
-		}
-		c.set(s.protocol.Update, update)
-		c.set(v1alpha1.AnnotationHostTarget, target)
-		if !o.offer.Available || target != s.target {
-			c.set(v1alpha1.AnnotationHostAttempts, "")
-		}
-	case action == v1alpha1.HostActionReboot:
-		s.addVersion(c, o.runs)
+	}
+	if o.offer != nil {
+		c.set(s.protocol.Update, strconv.FormatBool(o.offer.Available))
+		c.set(v1alpha1.AnnotationHostTarget, o.offer.Version)
+	}
+	if action == v1alpha1.HostActionReboot || o.offer != nil && (!o.offer.Available || o.offer.Version != s.target) {
 		c.set(v1alpha1.AnnotationHostAttempts, "")
 	}
 	c = s.missing(c)
-	if looks && len(c) > 0 {
+	if o.offer != nil && len(c) > 0 {
 		c.set(v1alpha1.AnnotationHostChecked, now.UTC().Format(time.RFC3339))
 	}
 	return c

@@ -33,25 +33,25 @@ func TestSucceeded(t *testing.T) {
 		want   map[string]string
 	}{
 		"an update is found": {
-			"stabilize", nil, outcome{runs: "1.0.0", offer: host.Offer{Available: true, Version: "1.1.0"}},
+			"stabilize", nil, outcome{runs: "1.0.0", offer: &host.Offer{Available: true, Version: "1.1.0"}},
 			map[string]string{p.Update: "true", version: "1.0.0", target: "1.1.0", checked: checkedAt},
 		},
 		"the same one is found again after an attempt": {
 			"stabilize", map[string]string{version: "1.0.0", target: "1.1.0", attempts: "2", failure: "bad", boot: "boot-1", checked: "before"},
-			outcome{runs: "1.0.0", offer: host.Offer{Available: true, Version: "1.1.0"}},
+			outcome{runs: "1.0.0", offer: &host.Offer{Available: true, Version: "1.1.0"}},
 			map[string]string{p.Update: "true", checked: checkedAt, failure: "-", boot: "-"},
 		},
 		"another one is found": {
 			"stabilize", map[string]string{version: "1.0.0", target: "1.1.0", attempts: "2"},
-			outcome{runs: "1.0.0", offer: host.Offer{Available: true, Version: "1.2.0"}},
+			outcome{runs: "1.0.0", offer: &host.Offer{Available: true, Version: "1.2.0"}},
 			map[string]string{p.Update: "true", checked: checkedAt, target: "1.2.0", attempts: "-"},
 		},
 		"an update without a name": {
-			"stabilize", map[string]string{attempts: "1"}, outcome{runs: "", offer: host.Offer{Available: true}},
+			"stabilize", map[string]string{attempts: "1"}, outcome{runs: "", offer: &host.Offer{Available: true}},
 			map[string]string{p.Update: "true", checked: checkedAt},
 		},
 		"there is none any more": {
-			"stabilize", map[string]string{version: "1.0.0", target: "1.1.0", attempts: "2"}, outcome{runs: "1.1.0", offer: host.Offer{}},
+			"stabilize", map[string]string{version: "1.0.0", target: "1.1.0", attempts: "2"}, outcome{runs: "1.1.0", offer: &host.Offer{}},
 			map[string]string{p.Update: "false", version: "1.1.0", previous: "1.0.0", target: "-", attempts: "-", checked: checkedAt},
 		},
 		"it is prepared":  {"prepare-update", map[string]string{attempts: "1", failure: "bad"}, outcome{}, map[string]string{failure: "-"}},
@@ -59,6 +59,20 @@ func TestSucceeded(t *testing.T) {
 		"it has rebooted": {
 			"reboot-update", map[string]string{version: "1.0.0", target: "1.1.0", attempts: "1", boot: "boot-1"}, outcome{runs: "1.1.0"},
 			map[string]string{version: "1.1.0", previous: "1.0.0", attempts: "-", boot: "-"},
+		},
+		"it has rebooted, and has looked": {
+			"reboot-update", map[string]string{version: "1.0.0", target: "1.1.0", attempts: "1", boot: "boot-1"}, outcome{runs: "1.1.0", offer: &host.Offer{}},
+			map[string]string{p.Update: "false", version: "1.1.0", previous: "1.0.0", target: "-", attempts: "-", boot: "-", checked: checkedAt},
+		},
+		"it has rebooted, and another one is found": {
+			"reboot-update", map[string]string{version: "1.0.0", target: "1.1.0", attempts: "1", boot: "boot-1"},
+			outcome{runs: "1.1.0", offer: &host.Offer{Available: true, Version: "1.2.0"}},
+			map[string]string{p.Update: "true", version: "1.1.0", previous: "1.0.0", target: "1.2.0", attempts: "-", boot: "-", checked: checkedAt},
+		},
+		"it has rebooted, and the target is still there": {
+			"reboot-update", map[string]string{version: "1.0.0", target: "1.2.0", attempts: "1", boot: "boot-1"},
+			outcome{runs: "1.1.0", offer: &host.Offer{Available: true, Version: "1.2.0"}},
+			map[string]string{p.Update: "true", version: "1.1.0", previous: "1.0.0", attempts: "-", boot: "-", checked: checkedAt},
 		},
 		"it has rebooted, without names": {
 			"reboot-update", map[string]string{attempts: "1", boot: "boot-1"}, outcome{}, map[string]string{attempts: "-", boot: "-"},
@@ -77,12 +91,12 @@ func TestChecked(t *testing.T) {
 	const version, target, checked = v1alpha1.AnnotationHostVersion, v1alpha1.AnnotationHostTarget, v1alpha1.AnnotationHostChecked
 	p := dogswatchKeys
 	before := map[string]string{version: "1.0.0", target: "1.1.0", checked: "before"}
-	known := outcome{runs: "1.0.0", offer: host.Offer{Available: true, Version: "1.1.0"}}
+	known := outcome{runs: "1.0.0", offer: &host.Offer{Available: true, Version: "1.1.0"}}
 
 	s, _ := readNode(nodeSaying(p, [4]string{"stabilize", "stabilize", "ready", "true"}, before))
 	expectChange(t, s.success("", known, at), nil)
-	expectChange(t, s.success("", outcome{runs: "1.0.0", offer: host.Offer{Available: true, Version: "1.2.0"}}, at), map[string]string{target: "1.2.0", checked: checkedAt})
-	expectChange(t, s.success("", outcome{runs: "1.0.0"}, at), map[string]string{p.Update: "false", target: "-", checked: checkedAt})
+	expectChange(t, s.success("", outcome{runs: "1.0.0", offer: &host.Offer{Available: true, Version: "1.2.0"}}, at), map[string]string{target: "1.2.0", checked: checkedAt})
+	expectChange(t, s.success("", outcome{runs: "1.0.0", offer: &host.Offer{}}, at), map[string]string{p.Update: "false", target: "-", checked: checkedAt})
 
 	delete(s.meta.Labels, p.Update)
 	expectChange(t, s.success("", known, at), map[string]string{checked: checkedAt, p.Update: "true"})
@@ -102,7 +116,7 @@ func TestOwnKeys(t *testing.T) {
 		}
 		for _, action := range []string{"stabilize", "unknown", "reset-state", "prepare-update", "perform-update", "reboot-update"} {
 			s, _ := readNode(nodeSaying(p, [4]string{action, action, "busy", "unknown"}, map[string]string{v1alpha1.AnnotationHostWanted: "1.2.0"}))
-			f := outcome{runs: "1.0.0", offer: host.Offer{Available: true, Version: "1.1.0"}}
+			f := outcome{runs: "1.0.0", offer: &host.Offer{Available: true, Version: "1.1.0"}}
 			for _, w := range []change{s.acknowledgement("boot"), s.success(v1alpha1.HostAction(action), f, at), s.report(v1alpha1.HostAction(action), v1alpha1.HostStateError, "bad")} {
 				for key := range w {
 					if !slices.Contains(annotations, key) {

@@ -21,8 +21,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer func() { cancel(); a.running.Wait() }()
 	a.running.Go(func() { a.client.watch(ctx, a.observed) })
-	a.check = a.clock.NewTimer(a.firstCheck)
-	defer func() { a.check.Stop() }()
+	a.check = a.clock.After(a.firstCheck)
 	for {
 		a.advance(ctx)
 		if a.moved != nil && a.work == nil {
@@ -32,10 +31,6 @@ func (a *Agent) Run(ctx context.Context) error {
 		if a.work != nil && a.ended == nil {
 			done = a.work.done
 		}
-		var retry <-chan time.Time
-		if a.retry != nil {
-			retry = a.retry.C()
-		}
 		select {
 		case <-ctx.Done():
 			return nil
@@ -44,9 +39,9 @@ func (a *Agent) Run(ctx context.Context) error {
 			if err := a.finish(o); err != nil {
 				return err
 			}
-		case <-retry:
+		case <-a.retry:
 			a.retry = nil
-		case <-a.check.C():
+		case <-a.check:
 			a.due = true
 		}
 	}
@@ -171,12 +166,7 @@ func (a *Agent) conclude(ctx context.Context, s *nodeState) bool {
 	case a.ended == nil:
 		return false
 	case w.dropped || errors.Is(a.ended.err, errWithdrawn):
-		a.endWork()
-		return true
-	case a.retry != nil:
-		return false
-	}
-	if !a.write(ctx, s, a.result(s)) {
+	case a.retry != nil || !a.write(ctx, s, a.result(s)):
 		return false
 	}
 	a.endWork()
@@ -211,15 +201,11 @@ func (a *Agent) checkLater() {
 	if a.failures > 0 {
 		next = a.checks.Step()
 	}
-	a.check.Stop()
-	a.check = a.clock.NewTimer(next)
+	a.check = a.clock.After(next)
 }
 
-// conflictPause is how long the agent waits after a conflict. After that the client's rate limit does not delay the next patch. A
-// delayed patch would conflict again while others keep writing to the Node.
-const conflictPause = 250 * time.Millisecond
-
-// write writes a change on the Node, unless the Node already has it. If the write fails, it sets the retry timer and returns false.
+// write writes a change on the Node, unless the Node already has it. It returns false if the write fails. After a conflict the agent decides again
+// when the watch shows the newer Node. After another error it sets the retry timer.
 func (a *Agent) write(ctx context.Context, s *nodeState, c change) bool {
 	c = s.missing(c)
 	if len(c) == 0 {
@@ -234,11 +220,9 @@ func (a *Agent) write(ctx context.Context, s *nodeState, c change) bool {
 			a.log.Info("wrote to the Node", "action", now.active, "intent", now.intent(), "runs", now.runs, "target", now.target)
 		}
 		return true
-	case apierrors.IsConflict(err):
-		a.retry = a.clock.NewTimer(conflictPause)
-	case ctx.Err() == nil:
+	case !apierrors.IsConflict(err) && ctx.Err() == nil:
 		next := a.pause.Step()
-		a.retry = a.clock.NewTimer(next)
+		a.retry = a.clock.After(next)
 		a.log.Info("the Node can't be written to", "error", err, "again", next.Round(time.Millisecond).String())
 	}
 	return false

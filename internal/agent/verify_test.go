@@ -8,9 +8,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/utils/clock"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/agent/host"
 )
 
 func TestVerify(t *testing.T) {
@@ -45,7 +48,7 @@ func TestVerify(t *testing.T) {
 				others[v1alpha1.AnnotationHostBoot] = tc.boot
 			}
 			s, _ := readNode(nodeSaying(bottlerocketKeys, [4]string{"reboot-update", "reboot-update", "busy", "true"}, others))
-			a := &Agent{host: tc.machine, clock: clock.RealClock{}, options: Options{RebootGrace: time.Minute}}
+			a := &Agent{host: tc.machine, log: logr.Discard(), clock: clock.RealClock{}, lookLimit: time.Minute, options: Options{RebootGrace: time.Minute}}
 			o := a.do(t.Context(), v1alpha1.HostActionReboot, s, false)
 			if got := text(o.err); got != tc.want {
 				t.Errorf("error %q, want %q", got, tc.want)
@@ -60,6 +63,39 @@ func TestVerify(t *testing.T) {
 	}
 }
 
+// TestVerifyLooks: a host that runs the right version says in the same answer what else it offers, if it can say so soon.
+func TestVerifyLooks(t *testing.T) {
+	for name, tc := range map[string]struct {
+		offers string
+		change func(*machine)
+		want   *host.Offer
+	}{
+		"nothing":             {"1.1.0", nil, &host.Offer{}},
+		"another release":     {"1.2.0", nil, &host.Offer{Available: true, Version: "1.2.0"}},
+		"it can't find out":   {"1.1.0", func(m *machine) { m.fails["check"] = errors.New("no way to the repository") }, nil},
+		"it takes for ever":   {"1.1.0", func(m *machine) { m.hold["check"] = make(chan struct{}) }, nil},
+		"it runs another one": {"1.1.0", func(m *machine) { m.runs = "1.0.0" }, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, limit := newMachine("1.1.0", tc.offers), time.Minute
+			if tc.change != nil {
+				tc.change(m)
+			}
+			if m.hold["check"] != nil {
+				limit = time.Millisecond
+			}
+			a := &Agent{host: m, log: logr.Discard(), clock: clock.RealClock{}, lookLimit: limit, options: Options{RebootGrace: time.Minute}}
+			s, _ := readNode(nodeSaying(bottlerocketKeys, [4]string{"reboot-update", "reboot-update", "busy", "true"}, map[string]string{
+				v1alpha1.AnnotationHostWanted: "1.1.0", v1alpha1.AnnotationHostBoot: "boot-0",
+			}))
+			o := a.do(t.Context(), v1alpha1.HostActionReboot, s, false)
+			if diff := cmp.Diff(tc.want, o.offer); diff != "" || (o.err != nil) != (m.runs == "1.0.0") || m.count("check") > 1 {
+				t.Errorf("error %v, %d checks (-want +got):\n%s", o.err, m.count("check"), diff)
+			}
+		})
+	}
+}
+
 // TestVerifyWaits: so soon after a boot the host may not answer, and is asked again, but not for ever.
 func TestVerifyWaits(t *testing.T) {
 	for name, grace := range map[string]time.Duration{"answers in time": time.Minute, "never answers": 2 * time.Second} {
@@ -69,7 +105,7 @@ func TestVerifyWaits(t *testing.T) {
 			log := &lines{}
 			a := &Agent{
 				host: m, log: log.logger(), clock: clock.RealClock{},
-				options: Options{RebootGrace: grace},
+				lookLimit: time.Minute, options: Options{RebootGrace: grace},
 			}
 			s, _ := readNode(nodeSaying(bottlerocketKeys, [4]string{"reboot-update", "reboot-update", "busy", "true"}, map[string]string{
 				v1alpha1.AnnotationHostWanted: "1.1.0", v1alpha1.AnnotationHostBoot: "boot-0",

@@ -18,6 +18,10 @@ import (
 // and lost the connection.
 const doubt = 15 * time.Second
 
+// lookLimit is how long a host that runs the right version may look for updates before the agent reports that the host has rebooted. The node is
+// out of service meanwhile.
+const lookLimit = 15 * time.Second
+
 // work is an action or check of the host in progress.
 type work struct {
 	// action is the wanted action; empty for a periodic check.
@@ -32,8 +36,9 @@ type work struct {
 // outcome is the result of work: its error, and its findings about the host.
 type outcome struct {
 	// runs is the version that the host runs; empty where versions have no name.
-	runs  string
-	offer host.Offer
+	runs string
+	// offer is what the host offers, or nil if that was not found out.
+	offer *host.Offer
 	err   error
 }
 
@@ -87,7 +92,7 @@ func (a *Agent) look(ctx context.Context) outcome {
 	if err != nil {
 		return outcome{err: fmt.Errorf("reading the version, %w", err)}
 	}
-	return outcome{runs: runs, offer: offer}
+	return outcome{runs: runs, offer: &offer}
 }
 
 // rebootOrVerify orders the reboot if the host is still in the boot in which the order was acknowledged. In a later boot it verifies what the
@@ -165,25 +170,33 @@ func (a *Agent) verify(ctx context.Context, s *nodeState) (o outcome) {
 	return o
 }
 
-// verifyOnce is one attempt of verify. It returns false if the host does not answer.
+// verifyOnce is one attempt of verify. It returns false if the host does not answer. It also looks for updates, so that the operator need not
+// order that after the reboot.
 func (a *Agent) verifyOnce(ctx context.Context, s *nodeState) (outcome, bool) {
 	runs, err := a.host.Version(ctx)
 	if err != nil {
 		return outcome{err: fmt.Errorf("reading the version after the reboot, %w", err)}, false
 	}
-	// Without a goal, or if versions have no name, the host must offer no update any more.
-	if goal := cmp.Or(s.version, s.target); runs != "" && goal != "" {
-		if strings.TrimPrefix(runs, "v") != strings.TrimPrefix(goal, "v") {
-			return outcome{err: fmt.Errorf("after the reboot the host runs %s, not %s", runs, goal)}, true
-		}
-		return outcome{runs: runs}, true
+	goal := cmp.Or(s.version, s.target)
+	named := runs != "" && goal != ""
+	if named && strings.TrimPrefix(runs, "v") != strings.TrimPrefix(goal, "v") {
+		return outcome{err: fmt.Errorf("after the reboot the host runs %s, not %s", runs, goal)}, true
 	}
+	limit := a.options.RebootGrace
+	if named {
+		limit = a.lookLimit
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
 	offer, err := a.host.Check(ctx)
 	switch {
+	case named && err != nil:
+		a.log.Info("whether there is another update is not known yet", "error", err)
+		return outcome{runs: runs}, true
 	case err != nil:
 		return outcome{err: fmt.Errorf("looking for updates after the reboot, %w", err)}, false
-	case offer.Available:
+	case !named && offer.Available: // Without a goal, or if versions have no name, the host must offer no update any more.
 		return outcome{err: fmt.Errorf("after the reboot the host still needs %s", cmp.Or(offer.Version, "to reboot"))}, true
 	}
-	return outcome{runs: runs}, true
+	return outcome{runs: runs, offer: &offer}, true
 }

@@ -40,8 +40,8 @@ func Trace(states []*corev1.Node) []string {
 	return slices.Compact(trace)
 }
 
-// The parts of the trace of a host that is updated. It is what the Bottlerocket update operator's is, but for the
-// acknowledgement of stabilize. There is no soak.
+// The parts of the trace of a host that is updated. It is what the Bottlerocket update operator's is, but that no agent acknowledges
+// stabilize, and that a host looks for updates after the reboot, before its turn ends. There is no soak.
 var (
 	// Labelled is a Node whose host no one has said anything of.
 	Labelled = []string{",,"}
@@ -61,14 +61,13 @@ var (
 		"perform-update,perform-update,ready true cordoned",
 		"reboot-update,perform-update,ready true cordoned",
 		"reboot-update,reboot-update,busy true cordoned",
-		"reboot-update,reboot-update,ready true cordoned",
-	}
-	// NotFound is how it is found that there is no update.
-	NotFound = []string{
-		"stabilize,unknown,unknown unknown",
-		"stabilize,stabilize,ready false",
+		"reboot-update,reboot-update,ready false cordoned",
+		UpToDate,
 	}
 )
+
+// UpToDate is what is said of a host that has no update.
+const UpToDate = "stabilize,stabilize,ready false"
 
 // Serves reports whether a pod serves: its containers are ready, and no one has asked it to end. That the cluster has not heard of
 // its node for a while, as happens to busy machines, does not count.

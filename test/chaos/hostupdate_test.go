@@ -174,7 +174,7 @@ func (h *hosts) missing() string {
 		for _, o := range latest {
 			n, ok := o.(*corev1.Node)
 			if ok && n.Labels[labelPool] == hostPool && n.Status.NodeInfo.OSImage == osImage(version) && leftOn(n) == "" &&
-				bottlerocket.Intent(n) == bottlerocket.NotFound[len(bottlerocket.NotFound)-1] {
+				bottlerocket.Intent(n) == bottlerocket.UpToDate {
 				updated++
 			}
 		}

@@ -102,7 +102,7 @@ func TestHostUpdateOfTheOnlyNode(t *testing.T) {
 		return why, ok
 	})
 	var n corev1.Node
-	want := slices.Concat(bottlerocket.Labelled, bottlerocket.Found, bottlerocket.Updated, bottlerocket.NotFound)
+	want := slices.Concat(bottlerocket.Labelled, bottlerocket.Found, bottlerocket.Updated)
 	eventually(t, "the host has nothing more to say", func(ctx context.Context) (string, bool) {
 		err := own.Get(ctx, client.ObjectKey{Name: m.Name()}, &n)
 		intent := bottlerocket.Intent(&n)

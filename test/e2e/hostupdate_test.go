@@ -67,7 +67,7 @@ func (u *updates) check(t *testing.T, r *v1alpha1.NodeRollout, journal *nodeJour
 	for _, h := range u.hosts {
 		name := h.machine.Name()
 		// What the last word was follows when the rollout is done.
-		want := slices.Concat(bottlerocket.Labelled, bottlerocket.Found, bottlerocket.Updated, bottlerocket.NotFound)
+		want := slices.Concat(bottlerocket.Labelled, bottlerocket.Found, bottlerocket.Updated)
 		var trace []string
 		eventually(t, name+" has nothing more to say", func(context.Context) (string, bool) {
 			trace = bottlerocket.Trace(journal.of(t, name))

@@ -12,9 +12,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/connrotation"
@@ -60,23 +62,14 @@ func (h *simulatedHost) Check(context.Context) (host.Offer, error) {
 	return host.Offer{Available: true, Version: newRelease}, nil
 }
 
-// Prepare prepares the new release.
+// Prepare prepares a release.
 func (h *simulatedHost) Prepare(_ context.Context, version string) error {
-	if version != "" && version != newRelease {
-		return host.ErrOther
-	}
-	h.prepared = newRelease
+	h.prepared = version
 	return nil
 }
 
 // Perform makes the prepared release the next one.
-func (h *simulatedHost) Perform(_ context.Context, version string) error {
-	switch {
-	case h.prepared == "":
-		return errors.New("nothing is prepared")
-	case version != "" && version != h.prepared:
-		return host.ErrOther
-	}
+func (h *simulatedHost) Perform(context.Context, string) error {
 	h.next = h.prepared
 	return nil
 }
@@ -157,9 +150,41 @@ func (m *machine) reboot(ctx context.Context) error {
 	h := m.host
 	h.boots.Add(1)
 	h.boot, h.running, h.prepared = string(uuid.NewUUID()), h.next, ""
-	patch := fmt.Appendf(nil, `{"status":{"nodeInfo":{"bootID":%q,"osImage":%q}}}`, h.boot, osImage(h.running))
-	_, err := m.raw.CoreV1().Nodes().Patch(ctx, m.node, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	return m.patch(ctx, fmt.Sprintf(`{"status":{"nodeInfo":{"bootID":%q,"osImage":%q}}}`, h.boot, osImage(h.running)), "status")
+}
+
+func (m *machine) patch(ctx context.Context, patch string, part ...string) error {
+	_, err := m.raw.CoreV1().Nodes().Patch(ctx, m.node, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, part...)
 	return err
+}
+
+// drain evicts the pods of the node, and returns when they are gone.
+func (m *machine) drain(ctx context.Context) error {
+	pods, o := m.raw.CoreV1().Pods(metav1.NamespaceAll), metav1.ListOptions{FieldSelector: "spec.nodeName=" + m.node}
+	list, err := pods.List(ctx, o)
+	if err != nil {
+		return err
+	}
+	o.ResourceVersion = list.ResourceVersion
+	changes, err := pods.Watch(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer changes.Stop()
+	if _, err := each(ctx, len(list.Items), writers, func(ctx context.Context, i int) error {
+		pod := metav1.ObjectMeta{Namespace: list.Items[i].Namespace, Name: list.Items[i].Name}
+		return m.raw.CoreV1().Pods(pod.Namespace).EvictV1(ctx, &policyv1.Eviction{ObjectMeta: pod})
+	}); err != nil {
+		return err
+	}
+	for left := len(list.Items); left > 0; {
+		if change, ok := <-changes.ResultChan(); !ok {
+			return errors.New("the watch of pods has ended")
+		} else if change.Type == watch.Deleted {
+			left--
+		}
+	}
+	return nil
 }
 
 // fleet is all machines.

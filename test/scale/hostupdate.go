@@ -63,12 +63,25 @@ func setupHosts(ctx context.Context, b *bench) (*setup, error) {
 		return nil, err
 	}
 	r.fleet = b.newFleet(r.nodes, times)
+	if err := b.deployForNodes(ctx); err != nil {
+		return nil, err
+	}
 	return &setup{bare: r.bare, subjects: []*subject{r.subject()}, stop: r.fleet.halt}, nil
 }
 
-// bare reboots every host, as many at once as the concurrency. Nothing is evicted, and no agent runs.
+// bare cordons, drains, reboots and uncordons every node, as many at once as the concurrency. No agent runs.
 func (r *hostRun) bare(ctx context.Context) (time.Duration, error) {
-	took, err := each(ctx, r.size, r.concurrency, func(ctx context.Context, i int) error { return r.fleet.machines[i].reboot(ctx) })
+	took, err := each(ctx, r.size, r.concurrency, func(ctx context.Context, i int) error {
+		m := r.fleet.machines[i]
+		err := m.patch(ctx, `{"spec":{"unschedulable":true}}`)
+		if err == nil {
+			err = m.drain(ctx)
+		}
+		if err == nil {
+			err = m.reboot(ctx)
+		}
+		return errors.Join(err, m.patch(ctx, `{"spec":{"unschedulable":false}}`))
+	})
 	for _, m := range r.fleet.machines {
 		m.host.boots.Store(0)
 	}
@@ -85,7 +98,7 @@ func (r *hostRun) subject() *subject {
 		r.times.report(p, r.concurrency)
 	}
 	s := &subject{
-		name: "hosts", namespace: namespace, prepare: r.deployForNodes, object: r.rollout, watches: []watched{r.tally.watch(r.bench)}, progress: r.tally.progress,
+		name: "hosts", namespace: namespace, object: r.rollout, watches: []watched{r.tally.watch(r.bench)}, progress: r.tally.progress,
 		meters: []*meter{operatorMeter(), {name: "agents", process: "/proc/self", agent: agentName}},
 		stages: []*stage{
 			{

@@ -9,7 +9,7 @@
 //	kind         subjects                      bare loop                  stages
 //	plan         a Plan, a Plan with budgets   Jobs without an operator   rollout
 //	daemonset    an ExtendedDaemonSet          a DaemonSet                first rollout, update, churn, idle
-//	hostupdate   a NodeRollout and agents      reboots alone              start, finding out, update, idle
+//	hostupdate   a NodeRollout and agents      cordon, evict, reboot      start, finding out, update, idle
 //	replacement  a NodeRollout and a cloud     machines alone             finding out, update, idle
 //
 // The operator runs as a process outside of the cluster. Its requests are counted from the audit log, and its processor

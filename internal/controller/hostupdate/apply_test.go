@@ -37,14 +37,17 @@ func TestFail(t *testing.T) {
 		r.Spec.Health = &v1alpha1.NodeHealth{Pods: []v1alpha1.StablePods{{}}}
 	})
 	for name, tc := range map[string]struct {
-		claim func(*v1alpha1.Claim)
-		want  string
-		works bool
+		claim  func(*v1alpha1.Claim)
+		update string
+		want   string
+		works  bool
 	}{
-		"before it changed": {rebooting, "stabilize,unknown,unknown unknown NotRebooted", false},
-		"changed":           {changedAt, "stabilize,unknown,unknown unknown unschedulable after-reboot NotRebooted", true},
+		"before it changed":       {rebooting, "true", "stabilize,unknown,unknown unknown NotRebooted", false},
+		"changed":                 {changedAt, "true", "stabilize,unknown,unknown unknown unschedulable after-reboot NotRebooted", true},
+		"changed, and up to date": {changedAt, "false", "stabilize,unknown,unknown unknown unschedulable after-reboot NotRebooted", true},
+		"said to be up to date":   {rebooting, "false", "stabilize,unknown,unknown unknown NotRebooted", false},
 	} {
-		p, s := passing(t, r.DeepCopy(), newNode(words("reboot-update,reboot-update,ready true"), runs("1.1.0"), booted("boot-2"), holding(claimed(tc.claim)), cordonedBy(self),
+		p, s := passing(t, r.DeepCopy(), newNode(words("reboot-update,reboot-update,ready "+tc.update), runs("1.1.0"), booted("boot-2"), holding(claimed(tc.claim)), cordonedBy(self),
 			labelled(v1alpha1.LabelAfterReboot, "true"), annotated("after", "true")))
 		s.Fail(v1alpha1.ReasonNotRebooted, "it broke", now)
 		if err := p.Fail(t.Context(), s); err != nil {
@@ -97,6 +100,39 @@ func TestRevertsWhatWasPerformed(t *testing.T) {
 			if got := line(n); !strings.HasPrefix(got, tc.want) {
 				t.Errorf("%s, %s: %s, want %s", name, how, got, tc.want)
 			}
+		}
+	}
+}
+
+// The end of a turn takes the answer that the host has given after its reboot.
+func TestFinish(t *testing.T) {
+	other := v1alpha1.Claim{Rollout: "NodeRollout/other", UID: "other", Revision: "1", Turn: "t"}
+	for name, tc := range map[string]struct {
+		node  *corev1.Node
+		want  string
+		label string
+	}{
+		"no update":                  {old("reboot-update,reboot-update,ready false", holding(claimed(soakingSince(time.Hour)))), "stabilize,stabilize,ready false", "false"},
+		"an update":                  {old("reboot-update,reboot-update,ready true", holding(claimed(soakingSince(time.Hour)))), "stabilize,unknown,unknown unknown", "unknown"},
+		"the reboot is not answered": {old("reboot-update,reboot-update,busy false", holding(claimed(soakingSince(time.Hour)))), "stabilize,unknown,unknown unknown", "unknown"},
+		"the label is gone":          {old("reboot-update,reboot-update,ready false", holding(claimed(soakingSince(time.Hour))), unlabelledNode), ",, ", ""},
+		"another rollout has it": {
+			old("reboot-update,reboot-update,ready false", holding(claimed(soakingSince(time.Hour)), other)), "reboot-update,reboot-update,ready false claimed", "",
+		},
+	} {
+		p, s := passing(t, newRollout(), tc.node)
+		if s.Step != nodeturn.StepFinish {
+			t.Fatalf("%s: %+v", name, summary(s))
+		}
+		if err := p.Settle(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		n := &corev1.Node{}
+		if err := p.Client.Get(t.Context(), client.ObjectKey{Name: "a"}, n); err != nil {
+			t.Fatal(err)
+		}
+		if got := line(n); got != tc.want || n.Labels[bottlerocket.Update] != tc.label {
+			t.Errorf("%s: %s, and the label %q; want %s", name, got, n.Labels[bottlerocket.Update], tc.want)
 		}
 	}
 }

@@ -15,11 +15,11 @@
 //	claim, prepare-update     the host fetches the update
 //	perform-update            and boots into it next
 //	label before-reboot       if the rollout has hooks
-//	cordon                    pods are evicted after this
+//	cordon                    pods are evicted after this, in the same pass
 //	reboot-update             with the boot id that the node has
 //	changed, after-reboot     if the node is not healthy at once, or the rollout has hooks
 //	soak                      uncordoned, if the rollout has a soak
-//	release, stabilize        uncordoned, and the host looks for updates again
+//	release, stabilize        uncordoned; the host looks for updates again, unless it found none after the reboot
 //
 // All state is in the API: the turn in the claim on the Node, orders and answers in the Node's annotations. The process also caches the
 // pods and drains of turns (turn.Works). A new process reads them again.

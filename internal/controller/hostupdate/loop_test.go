@@ -400,8 +400,8 @@ type simulated struct {
 	unnamed      bool
 	// peer is an agent of the Bottlerocket update operator: it writes no key of Moult's.
 	peer bool
-	// mute is an agent that does nothing.
-	mute           bool
+	// mute is an agent that does nothing. blind is one that can't look for updates after a reboot.
+	mute, blind    bool
 	prepared, next string
 	boots, orders  int
 	// fails has actions end with an error.
@@ -509,6 +509,8 @@ func (h *simulated) act(l *loop) bool {
 			words[v1alpha1.AnnotationHostVersion], words[v1alpha1.AnnotationHostBoot] = h.runs, nil
 			if h.falls {
 				words[r.Protocol.State], words[v1alpha1.AnnotationHostError] = "error", "it fell back"
+			} else if !h.peer && !h.blind {
+				h.tells(l, &r, words)
 			}
 		default:
 			if r.Wanted == v1alpha1.HostActionReset {

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"moult.dev/moult/api/v1alpha1"
@@ -64,7 +65,17 @@ func (h hosts) Take(ctx context.Context, t *hostupdate.Unit) error {
 		if h.w.Exclude {
 			also = append(also, node.Excluding)
 		}
-		return h.Cordon(ctx, t, h.w.Drains, also...)
+		if err := h.Cordon(ctx, t, h.w.Drains, also...); err != nil || t.Claim.Failed != nil || !h.w.Drains || h.Now.Before(h.w.DrainSince(t)) {
+			return err
+		}
+		// The drain begins with the Node as it is now. Only another pass orders the reboot, because a person may have uncordoned the Node.
+		cordoned := &corev1.Node{}
+		if err := h.Client.Get(ctx, client.ObjectKeyFromObject(t.Node), cordoned); err != nil {
+			return client.IgnoreNotFound(err)
+		}
+		t.Node = cordoned
+		_, err := h.DrainNode(ctx, t, h.w.DrainSince(t))
+		return err
 	case hostupdate.StepDrain:
 		if h.w.Drains {
 			if over, err := h.DrainNode(ctx, t, h.w.DrainSince(t)); err != nil || !over {
@@ -89,10 +100,13 @@ func (h hosts) Soak(t *hostupdate.Unit) turn.Write {
 	return turn.Write{Also: removeHookLabels(t.Node, h.w.Hooks())}
 }
 
-// Finish orders the host to look for updates again.
+// Finish orders the host to look for updates again, unless it has done so after the reboot and found none.
 func (h hosts) Finish(t *hostupdate.Unit) turn.Write {
-	claim := *t.Claim
-	return turn.Write{Also: endOrders(t.Node, h.UID, h.w.Hooks()), Then: func() {
+	claim, also := *t.Claim, endOrders(t.Node, h.UID, h.w.Hooks())
+	if t.Report.Ready(v1alpha1.HostActionReboot) && t.Report.Update == v1alpha1.HostUpdateFalse && !hostupdate.IsOthers(t.Claims, h.UID) {
+		also = append(also, answerCheck(&t.Report)...)
+	}
+	return turn.Write{Also: also, Then: func() {
 		version := hostupdate.VersionOf(&claim)
 		if claim.Failed == nil || version == "" || hostupdate.CompareVersions(t.Report.Version, version) == 0 {
 			h.Mention(events.HostsUpdated(h.w.Rollout, version), t.Node.Name)

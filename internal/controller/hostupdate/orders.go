@@ -51,6 +51,14 @@ func orderCheck(r *hostupdate.Report, action v1alpha1.HostAction) []node.Also {
 	return []node.Also{node.Annotating(annotations), node.Labelling(labels)}
 }
 
+// answerCheck makes the order of orderCheck one that the agent has answered: there is no update.
+func answerCheck(r *hostupdate.Report) []node.Also {
+	none := map[string]*string{r.Protocol.Update: ptr.To(v1alpha1.HostUpdateFalse)}
+	return []node.Also{node.Annotating(none), node.Labelling(none), node.Annotating(map[string]*string{
+		r.Protocol.Active: ptr.To(string(v1alpha1.HostActionStabilize)), r.Protocol.State: ptr.To(string(v1alpha1.HostStateReady)),
+	})}
+}
+
 // callHooks sets or removes the label for hooks, and removes their answers, so that they must answer again.
 func callHooks(label string, on bool, hooks []string) []node.Also {
 	annotations, labels := map[string]*string{}, map[string]*string{label: nil}

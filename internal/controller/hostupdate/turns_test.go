@@ -32,8 +32,7 @@ var updated = []string{
 	"perform-update,perform-update,ready true unschedulable exclude-from-external-load-balancers cordoned",
 	"reboot-update,perform-update,ready true unschedulable exclude-from-external-load-balancers rebooting",
 	"reboot-update,reboot-update,busy true unschedulable exclude-from-external-load-balancers rebooting",
-	"reboot-update,reboot-update,ready true unschedulable exclude-from-external-load-balancers rebooting",
-	"stabilize,unknown,unknown unknown",
+	"reboot-update,reboot-update,ready false unschedulable exclude-from-external-load-balancers rebooting",
 	"stabilize,stabilize,ready false",
 }
 
@@ -131,6 +130,59 @@ func TestUpdate(t *testing.T) {
 		}
 	}
 	oneAtATime(t, l.order)
+}
+
+// A host that has found no update after its reboot is not ordered to look again at the end of its turn. Any other host is.
+func TestLooksAfterReboot(t *testing.T) {
+	const rebooted, none = "reboot-update,reboot-update,ready false", "stabilize,stabilize,ready false"
+	const asked, unknown = "stabilize,unknown,unknown unknown", "reboot-update,reboot-update,ready true"
+	for name, tc := range map[string]struct {
+		host func(*simulated)
+		soak time.Duration
+		want []string
+	}{
+		"it finds none":                 {nil, 0, []string{rebooted, none}},
+		"it finds none, and soaks":      {nil, time.Hour, []string{rebooted, rebooted + " soaking", none}},
+		"it can't look":                 {func(h *simulated) { h.blind = true }, 0, []string{unknown, asked, none}},
+		"it can't look, and soaks":      {func(h *simulated) { h.blind = true }, time.Hour, []string{unknown, unknown + " soaking", asked, none}},
+		"the agent of another operator": {func(h *simulated) { h.peer = true }, 0, []string{unknown, asked, "stabilize,stabilize,busy unknown", none}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLoop(t, func(r *v1alpha1.NodeRollout) { r.Spec.Strategy = &v1alpha1.Strategy{Soak: duration(tc.soak)} })
+			l.host("a", func(h *simulated) {
+				if tc.host != nil {
+					tc.host(h)
+				}
+			})
+			l.becomes(metav1.ConditionTrue, "1 of 1 nodes updated")
+			l.settles()
+			first := slices.IndexFunc(l.lines["a"], func(line string) bool { return strings.HasPrefix(line, "reboot-update,reboot-update,ready") })
+			got := slices.Clone(l.lines["a"][max(first, 0):])
+			got[0] = strings.TrimSuffix(got[0], " unschedulable exclude-from-external-load-balancers rebooting")
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			l.updatedOnce("a")
+		})
+	}
+}
+
+// A host that finds a further release after its reboot has another turn, once it was asked about it.
+func TestChainedReleases(t *testing.T) {
+	l := newLoop(t)
+	h := l.host("a")
+	l.meanwhile = func() {
+		if h.boots == 2 {
+			h.offers = "1.2.0"
+		}
+	}
+	l.until("it runs the further release", func() string { return strings.TrimPrefix(h.runs, "1.2.0") })
+	l.becomes(metav1.ConditionTrue, "1 of 1 nodes updated")
+	l.idles("a")
+	end := "reboot-update,reboot-update,ready true unschedulable exclude-from-external-load-balancers rebooting"
+	if i := slices.Index(l.lines["a"], end); h.orders != 2 || h.boots != 3 || i < 0 || l.lines["a"][i+1] != "stabilize,unknown,unknown unknown" {
+		t.Errorf("it was ordered to reboot %d times, has booted %d times, and the Node was\n%s", h.orders, h.boots, strings.Join(l.lines["a"], "\n"))
+	}
 }
 
 // An operator that dies after any write is followed by another, which does nothing twice and forgets nothing.
@@ -269,6 +321,31 @@ func TestTimes(t *testing.T) {
 	took("it is over", 10*time.Minute)
 	if claims := l.node("a").Annotations[v1alpha1.AnnotationClaims]; claims != "" {
 		t.Errorf("claims %s", claims)
+	}
+}
+
+// The pass that cordons a node also evicts its pods, unless load balancers get time. It never orders the reboot.
+func TestCordonsAndDrains(t *testing.T) {
+	const cordoned = "perform-update,perform-update,ready true unschedulable exclude-from-external-load-balancers cordoned"
+	for name, tc := range map[string]struct {
+		spec      func(*v1alpha1.NodeRolloutSpec)
+		evictions int
+	}{
+		"drained":     {func(*v1alpha1.NodeRolloutSpec) {}, 1},
+		"not drained": {func(s *v1alpha1.NodeRolloutSpec) { s.Drain = &v1alpha1.NodeDrain{Disabled: true} }, 0},
+		"load balancers first": {func(s *v1alpha1.NodeRolloutSpec) {
+			s.HostUpdate.ExcludeFromLoadBalancers = &v1alpha1.LoadBalancerExclusion{Wait: duration(time.Minute)}
+		}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLoop(t, func(r *v1alpha1.NodeRollout) { tc.spec(&r.Spec) })
+			l.host("a")
+			l.reaches("a", "perform-update,perform-update,ready true claimed")
+			l.look()
+			if got := line(l.node("a")); got != cordoned || l.writes["pod-a"] != tc.evictions {
+				t.Errorf("after the pass it is %s, and %d pods were evicted", got, l.writes["pod-a"])
+			}
+		})
 	}
 }
 
