@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"encoding/json"
