@@ -40,8 +40,8 @@ KUBECTL ?= $(BIN)/kubectl
 CLUSTER := go run ./test/cluster/cmd/cluster
 cluster-up: NODES ?= 20
 scale demo: KIND ?= plan
-scale: NODES ?= $(if $(filter replacement,$(KIND)),300,1000)
-scale: CONCURRENCY ?= 50
+scale scale-peers: NODES ?= $(if $(filter replacement,$(KIND)),300,1000)
+scale scale-peers: CONCURRENCY ?= 50
 scale: POD_SECONDS ?= 1.5
 
 # ARGS goes to go test, to golangci-lint or to scale, e.g. make e2e ARGS='-run TestPlan'.
@@ -156,6 +156,12 @@ chaos: binaries ## Kill the operator again and again in the middle of rollouts, 
 scale: ## Measure a rollout over NODES simulated nodes (or 100,1000,5000): KIND=plan, daemonset, hostupdate or replacement; CONCURRENCY at a time.
 	go run ./test/scale --kind $(KIND) --nodes $(NODES) \
 		$(if $(filter plan hostupdate,$(KIND)),--concurrency $(CONCURRENCY)) $(if $(filter plan,$(KIND)),--pod-seconds $(POD_SECONDS)) $(ARGS)
+
+.PHONY: scale-peers
+scale-peers: ## Measure Moult beside the controllers whose source is in SUC, EDS and KRUISE, or some of them: system-upgrade-controller, Datadog's, OpenKruise.
+	$(if $(SUC)$(EDS)$(KRUISE),,$(error Give the path of a checkout: SUC, EDS or KRUISE))
+	go run ./test/scale --nodes $(NODES) --concurrency $(CONCURRENCY) \
+		$(if $(SUC),--suc '$(SUC)') $(if $(EDS),--eds '$(EDS)') $(if $(KRUISE),--kruise '$(KRUISE)') $(ARGS)
 
 .PHONY: scale-check
 scale-check: ## Measure all four kinds, and fail where a figure is beyond its limit in test/scale/limits.yaml.

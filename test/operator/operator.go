@@ -8,13 +8,11 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -27,13 +25,7 @@ const UserAgent = "moult/"
 // Build compiles the operator, as a release is compiled, and returns its path, which is in dir.
 func Build(ctx context.Context, dir string) (string, error) {
 	path := filepath.Join(dir, "moult")
-	args := slices.Concat([]string{"build", "-ldflags=-s -w", "-o", path}, build.Flags, []string{"moult.dev/moult/cmd/moult"})
-	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building the operator, %w\n%s", err, out)
-	}
-	return path, nil
+	return path, build.Program{Name: "the operator", Package: "moult.dev/moult/cmd/moult", Output: path}.Build(ctx, io.Discard)
 }
 
 // Process is a running operator.
@@ -46,12 +38,17 @@ type Process struct {
 
 // Start runs `moult controller` with these environment variables, each as "NAME=value", and arguments. What it prints is added to the file log.
 func Start(program, kubeconfig, log string, env []string, args ...string) (*Process, error) {
+	return Run(program, log, env, append([]string{"controller", "--kubeconfig=" + kubeconfig}, args...)...)
+}
+
+// Run runs any program in the same way.
+func Run(program, log string, env []string, args ...string) (*Process, error) {
 	file, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("starting the operator, %w", err)
 	}
 	defer file.Close()
-	cmd := exec.Command(program, append([]string{"controller", "--kubeconfig=" + kubeconfig}, args...)...)
+	cmd := exec.Command(program, args...)
 	cmd.Stdout, cmd.Stderr = file, file
 	// Nothing of what it reads from the environment: its settings are those of args and env alone.
 	cmd.Env = append([]string{"HOME=" + os.TempDir(), "PATH=" + os.Getenv("PATH")}, env...)
@@ -75,6 +72,9 @@ func Start(program, kubeconfig, log string, env []string, args ...string) (*Proc
 	}
 	return p, nil
 }
+
+// PID is its process id.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
 
 // Exited is closed when the process has ended.
 func (p *Process) Exited() <-chan struct{} { return p.exited }
@@ -126,29 +126,6 @@ func (p *Process) running() bool {
 	default:
 		return true
 	}
-}
-
-// CPU is the processor time that the process has used in all, once it has ended.
-func (p *Process) CPU() time.Duration {
-	<-p.exited
-	return p.cmd.ProcessState.UserTime() + p.cmd.ProcessState.SystemTime()
-}
-
-// PeakRSS is the most memory, in bytes, that the process has had so far. It has to run still: what the kernel says of
-// one that has ended counts the memory of its parent too.
-func (p *Process) PeakRSS() (int64, error) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
-	if err != nil {
-		return 0, fmt.Errorf("reading how much memory the operator has had, %w", err)
-	}
-	for line := range strings.Lines(string(status)) {
-		fields := strings.Fields(line)
-		if len(fields) == 3 && fields[0] == "VmHWM:" && fields[2] == "kB" {
-			kibibytes, err := strconv.ParseInt(fields[1], 10, 64)
-			return kibibytes << 10, err
-		}
-	}
-	return 0, fmt.Errorf("reading how much memory the operator has had: /proc does not say")
 }
 
 // Tail is the end of a log, for an error.

@@ -12,11 +12,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/connrotation"
@@ -39,18 +37,16 @@ func osImage(release string) string { return "Bottlerocket OS " + release + " (a
 
 // simulatedHost is what an agent sees of a host. No action takes time.
 type simulatedHost struct {
-	// ordered has a value when the host should reboot.
-	ordered                       chan struct{}
-	boot, running, prepared, next string
-	checks, orders, boots         atomic.Int64
+	// stopAgent ends the agent.
+	stopAgent             context.CancelCauseFunc
+	boot, running, next   string
+	checks, orders, boots atomic.Int64
 }
 
-var _ host.Host = (*simulatedHost)(nil)
+var errReboot = errors.New("the host reboots")
 
-// Version is the release that runs.
 func (h *simulatedHost) Version(context.Context) (string, error) { return h.running, nil }
 
-// BootID is that of this boot.
 func (h *simulatedHost) BootID() (string, error) { return h.boot, nil }
 
 // Check offers the new release.
@@ -62,15 +58,12 @@ func (h *simulatedHost) Check(context.Context) (host.Offer, error) {
 	return host.Offer{Available: true, Version: newRelease}, nil
 }
 
-// Prepare prepares a release.
-func (h *simulatedHost) Prepare(_ context.Context, version string) error {
-	h.prepared = version
-	return nil
-}
+// Prepare has nothing to do.
+func (h *simulatedHost) Prepare(context.Context, string) error { return nil }
 
-// Perform makes the prepared release the next one.
+// Perform makes the new release the next one.
 func (h *simulatedHost) Perform(context.Context, string) error {
-	h.next = h.prepared
+	h.next = newRelease
 	return nil
 }
 
@@ -80,13 +73,9 @@ func (h *simulatedHost) Revert(context.Context) error {
 	return nil
 }
 
-// Reboot returns when the agent ends.
 func (h *simulatedHost) Reboot(ctx context.Context) error {
 	h.orders.Add(1)
-	select {
-	case h.ordered <- struct{}{}:
-	default: // It was told already.
-	}
+	h.stopAgent(errReboot)
 	<-ctx.Done()
 	return ctx.Err()
 }
@@ -98,7 +87,7 @@ type machine struct {
 	config *rest.Config
 	dialer *connrotation.Dialer
 	raw    kubernetes.Interface
-	times  *turnTimes
+	tally  *nodeTally
 	// away is how long a reboot takes, and interval the time between two checks.
 	away, interval time.Duration
 }
@@ -113,25 +102,20 @@ func (m *machine) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		agentCtx, stop := context.WithCancel(ctx)
-		ended := make(chan error, 1)
-		go func() { ended <- a.Run(agentCtx) }()
-		select {
-		case err = <-ended:
-			if ctx.Err() == nil {
-				err = fmt.Errorf("the agent of %s has ended (%w)", m.node, err)
-			}
-		case <-m.host.ordered:
-			stop()
-			err = <-ended
-		}
-		stop()
+		agentCtx, stop := context.WithCancelCause(ctx)
+		m.host.stopAgent = stop
+		err = a.Run(agentCtx)
+		ordered := errors.Is(context.Cause(agentCtx), errReboot)
+		stop(nil)
 		// The connections end with the agent.
 		m.dialer.CloseAll()
+		if !ordered && ctx.Err() == nil {
+			return fmt.Errorf("the agent of %s has ended (%w)", m.node, err)
+		}
 		if err == nil && ctx.Err() == nil {
-			m.times.mark(m.node, stepReboot)
+			m.tally.mark(m.node, stepReboot)
 			err = m.reboot(ctx)
-			m.times.mark(m.node, stepBooted)
+			m.tally.mark(m.node, stepBooted)
 		}
 		if err != nil && ctx.Err() == nil {
 			return err
@@ -149,61 +133,29 @@ func (m *machine) reboot(ctx context.Context) error {
 	}
 	h := m.host
 	h.boots.Add(1)
-	h.boot, h.running, h.prepared = string(uuid.NewUUID()), h.next, ""
-	return m.patch(ctx, fmt.Sprintf(`{"status":{"nodeInfo":{"bootID":%q,"osImage":%q}}}`, h.boot, osImage(h.running)), "status")
-}
-
-func (m *machine) patch(ctx context.Context, patch string, part ...string) error {
-	_, err := m.raw.CoreV1().Nodes().Patch(ctx, m.node, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, part...)
+	h.boot, h.running = string(uuid.NewUUID()), h.next
+	patch := fmt.Appendf(nil, `{"status":{"nodeInfo":{"bootID":%q,"osImage":%q}}}`, h.boot, osImage(h.running))
+	_, err := m.raw.CoreV1().Nodes().Patch(ctx, m.node, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	return err
-}
-
-// drain evicts the pods of the node, and returns when they are gone.
-func (m *machine) drain(ctx context.Context) error {
-	pods, o := m.raw.CoreV1().Pods(metav1.NamespaceAll), metav1.ListOptions{FieldSelector: "spec.nodeName=" + m.node}
-	list, err := pods.List(ctx, o)
-	if err != nil {
-		return err
-	}
-	o.ResourceVersion = list.ResourceVersion
-	changes, err := pods.Watch(ctx, o)
-	if err != nil {
-		return err
-	}
-	defer changes.Stop()
-	if _, err := each(ctx, len(list.Items), writers, func(ctx context.Context, i int) error {
-		pod := metav1.ObjectMeta{Namespace: list.Items[i].Namespace, Name: list.Items[i].Name}
-		return m.raw.CoreV1().Pods(pod.Namespace).EvictV1(ctx, &policyv1.Eviction{ObjectMeta: pod})
-	}); err != nil {
-		return err
-	}
-	for left := len(list.Items); left > 0; {
-		if change, ok := <-changes.ResultChan(); !ok {
-			return errors.New("the watch of pods has ended")
-		} else if change.Type == watch.Deleted {
-			left--
-		}
-	}
-	return nil
 }
 
 // fleet is all machines.
 type fleet struct {
 	machines []*machine
-	stop     context.CancelFunc
-	failed   chan error
-	running  sync.WaitGroup
+	// halt stops them, and err is why one has stopped.
+	halt func()
+	err  func() error
 }
 
 // newFleet is a machine for each node, which does not run yet.
-func (b *bench) newFleet(nodes []corev1.Node, times *turnTimes) *fleet {
-	f := &fleet{stop: func() {}, failed: make(chan error, len(nodes))}
+func (b *bench) newFleet(nodes []corev1.Node, tally *nodeTally) *fleet {
+	f := &fleet{halt: func() {}}
 	for i := range nodes {
 		m := &machine{
-			node: nodes[i].Name, raw: b.raw, times: times, config: b.cluster.Config(), away: seconds(b.rebootSeconds), interval: seconds(b.checkSeconds),
+			node: nodes[i].Name, raw: b.raw, tally: tally, config: b.cluster.Config(), away: seconds(b.rebootSeconds), interval: seconds(b.checkSeconds),
 			// Agents share no connections, as they would be on as many machines.
 			dialer: connrotation.NewDialer((&net.Dialer{Timeout: 30 * time.Second}).DialContext),
-			host:   &simulatedHost{ordered: make(chan struct{}, 1), boot: nodes[i].Status.NodeInfo.BootID, running: oldRelease, next: oldRelease},
+			host:   &simulatedHost{boot: nodes[i].Status.NodeInfo.BootID, running: oldRelease, next: oldRelease},
 		}
 		m.config.UserAgent, m.config.Dial = agentName+"scale", m.dialer.DialContext
 		f.machines = append(f.machines, m)
@@ -211,33 +163,18 @@ func (b *bench) newFleet(nodes []corev1.Node, times *turnTimes) *fleet {
 	return f
 }
 
-// start starts all machines.
+// start starts all machines. They outlive the stage.
 func (f *fleet) start(ctx context.Context) {
-	// They outlive the stage.
-	ctx, f.stop = context.WithCancel(context.WithoutCancel(ctx))
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
 	for _, m := range f.machines {
-		f.running.Go(func() {
+		running.Go(func() {
 			if err := m.run(ctx); err != nil {
-				f.failed <- err
+				cancel(err)
 			}
 		})
 	}
-}
-
-// halt stops all machines.
-func (f *fleet) halt() {
-	f.stop()
-	f.running.Wait()
-}
-
-// err is why a machine has stopped.
-func (f *fleet) err() error {
-	select {
-	case err := <-f.failed:
-		return err
-	default:
-		return nil
-	}
+	f.halt, f.err = func() { cancel(nil); running.Wait() }, func() error { return context.Cause(ctx) }
 }
 
 // checks is how often all hosts were checked.

@@ -6,10 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -34,8 +31,9 @@ import (
 )
 
 const (
-	// namespace is the operator's.
+	// namespace is the operator's, and workloads that of pods to evict.
 	namespace = "system-upgrade"
+	workloads = "workloads"
 	// patience bounds each step that does not grow with the number of nodes.
 	patience = 10 * time.Minute
 	// writers is how many writes are in flight at once.
@@ -54,6 +52,10 @@ type bench struct {
 	program string
 	// env is the operator's environment.
 	env []string
+	// stops end what setup has started, after its context has ended.
+	stops []func()
+	// peers are those to measure beside it.
+	peers []*peer
 }
 
 // say reports progress.
@@ -114,12 +116,7 @@ func each(ctx context.Context, n, atOnce int, do func(ctx context.Context, i int
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(atOnce)
 	for i := range n {
-		group.Go(func() error {
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			return do(ctx, i)
-		})
+		group.Go(func() error { return do(ctx, i) })
 	}
 	err := group.Wait()
 	return time.Since(began), err
@@ -138,10 +135,7 @@ func (b *bench) nodes(ctx context.Context) ([]corev1.Node, error) {
 func (b *bench) untilReady(ctx context.Context) error {
 	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, b.patience(0), true, func(ctx context.Context) (bool, error) {
 		nodes, err := b.nodes(ctx)
-		return len(nodes) == b.size && !slices.ContainsFunc(nodes, func(n corev1.Node) bool {
-			_, why := unavailable(&n)
-			return why != "" || len(n.Spec.Taints) > 0
-		}), err
+		return len(nodes) == b.size && !slices.ContainsFunc(nodes, func(n corev1.Node) bool { return !isReady(&n) || len(n.Spec.Taints) > 0 }), err
 	})
 	if err != nil {
 		return fmt.Errorf("waiting for the nodes, %w", err)
@@ -149,21 +143,24 @@ func (b *bench) untilReady(ctx context.Context) error {
 	return nil
 }
 
-// deploy returns when so many Deployments are available, each with so many pods.
+// deploy returns when so many Deployments have all their pods, which are placed anew where there were some.
 func (b *bench) deploy(ctx context.Context, deployments int, replicas int32) error {
 	if deployments == 0 {
 		return nil
 	}
 	say("creating %d Deployments of %d pods", deployments, replicas)
-	const namespace = "workloads"
-	if err := b.makeNamespace(ctx, namespace); err != nil {
+	if err := b.makeNamespace(ctx, workloads); err != nil {
 		return err
 	}
-	all := b.raw.AppsV1().Deployments(namespace)
-	_, err := each(ctx, deployments, writers, func(ctx context.Context, i int) error {
+	pods := b.raw.CoreV1().Pods(workloads)
+	err := pods.DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("deleting pods, %w", err)
+	}
+	_, err = each(ctx, deployments, writers, func(ctx context.Context, i int) error {
 		name := fmt.Sprintf("workload-%03d", i+1)
 		labels := map[string]string{"app": name}
-		_, err := all.Create(ctx, &appsv1.Deployment{
+		_, err := b.raw.AppsV1().Deployments(workloads).Create(ctx, &appsv1.Deployment{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
 			Spec: appsv1.DeploymentSpec{
 				Replicas: ptr.To(replicas),
@@ -174,17 +171,18 @@ func (b *bench) deploy(ctx context.Context, deployments int, replicas int32) err
 				},
 			},
 		}, metav1.CreateOptions{})
-		return err
+		return ignore(err, apierrors.IsAlreadyExists)
 	})
 	if err != nil {
 		return fmt.Errorf("creating Deployments, %w", err)
 	}
 	err = wait.PollUntilContextTimeout(ctx, 500*time.Millisecond, b.patience(0), true, func(ctx context.Context) (bool, error) {
-		list, err := all.List(ctx, metav1.ListOptions{})
-		return err == nil && !slices.ContainsFunc(list.Items, func(d appsv1.Deployment) bool { return d.Status.AvailableReplicas != replicas }), err
+		list, err := pods.List(ctx, metav1.ListOptions{})
+		waits := func(p corev1.Pod) bool { return !podReady(&p) }
+		return err == nil && len(list.Items) == deployments*int(replicas) && !slices.ContainsFunc(list.Items, waits), err
 	})
 	if err != nil {
-		return fmt.Errorf("waiting for Deployments, %w", err)
+		return fmt.Errorf("waiting for the pods of Deployments, %w", err)
 	}
 	return nil
 }
@@ -205,20 +203,12 @@ func (b *bench) clear(ctx context.Context, namespace string, objects ...client.O
 	}
 	jobs, pods := b.raw.BatchV1().Jobs(namespace), b.raw.CoreV1().Pods(namespace)
 	err := wait.PollUntilContextTimeout(ctx, 500*time.Millisecond, b.patience(0), true, func(ctx context.Context) (bool, error) {
-		all, one := metav1.ListOptions{}, metav1.ListOptions{Limit: 1}
-		j, jErr := jobs.List(ctx, one)
-		p, pErr := pods.List(ctx, one)
-		err := errors.Join(jErr, pErr)
-		switch {
-		case err != nil:
-		case len(j.Items) > 0:
-			err = jobs.DeleteCollection(ctx, metav1.DeleteOptions{PropagationPolicy: &background}, all)
-		case len(p.Items) > 0:
-			err = pods.DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}, all)
-		default:
-			return true, nil
-		}
-		return false, ignore(err, cluster.Passing)
+		all := metav1.ListOptions{}
+		jErr := jobs.DeleteCollection(ctx, metav1.DeleteOptions{PropagationPolicy: &background}, all)
+		pErr := pods.DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}, all)
+		left, err := pods.List(ctx, all)
+		err = errors.Join(jErr, pErr, err)
+		return err == nil && len(left.Items) == 0, ignore(err, cluster.Passing)
 	})
 	if err != nil {
 		return fmt.Errorf("emptying namespace %s, %w", namespace, err)
@@ -226,58 +216,14 @@ func (b *bench) clear(ctx context.Context, namespace string, objects ...client.O
 	return nil
 }
 
-// startOperator returns when the operator has filled its caches.
-func (b *bench) startOperator(ctx context.Context) (*operator.Process, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	probes := listener.Addr().String()
-	listener.Close()
-	// Jobs stay until they are counted.
-	args := append([]string{"--metrics-bind-address=127.0.0.1:0", "--health-probe-bind-address=" + probes, "--job-ttl-seconds-after-finish=86400"}, b.args...)
-	p, err := operator.Start(b.program, b.cluster.Kubeconfig(), b.operatorLog(), b.env, args...)
-	if err != nil {
-		return nil, err
-	}
-	err = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
-		select {
-		case <-p.Exited():
-			return false, p.Died()
-		default:
-		}
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+probes+"/readyz", nil)
-		if err != nil {
-			return false, err
-		}
-		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			return false, nil // It does not listen yet.
-		}
-		response.Body.Close()
-		return response.StatusCode == http.StatusOK, nil
-	})
-	if err != nil {
-		p.Kill()
-		return nil, fmt.Errorf("waiting for the operator to be ready, %w", err)
-	}
-	return p, nil
-}
-
-func (b *bench) operatorLog() string { return filepath.Join(b.cluster.Dir(), "log", "moult.log") }
-
-// stuck adds to an error what the object's status and the operator's log say.
-func (b *bench) stuck(ctx context.Context, object client.Object, progress string, err error) error {
+// stuck adds to an error what the object's status and the program's log say.
+func (b *bench) stuck(ctx context.Context, object client.Object, progress, log string, err error) error {
 	if errors.Is(err, context.Canceled) {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
-	getErr := b.client.Get(ctx, client.ObjectKeyFromObject(object), object)
+	err = errors.Join(err, b.client.Get(ctx, client.ObjectKeyFromObject(object), object))
 	object.SetManagedFields(nil)
-	seen := fmt.Sprintf("%+v", object)
-	if getErr != nil {
-		seen = getErr.Error()
-	}
-	return fmt.Errorf("%w\n  %s\n  %.10000s\n%s", err, progress, seen, operator.Tail(b.operatorLog(), 20))
+	return fmt.Errorf("%w\n  %s\n  %.10000s\n%s", err, progress, fmt.Sprintf("%+v", object), operator.Tail(log, 20))
 }

@@ -4,17 +4,21 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -43,17 +47,29 @@ func setupDaemons(_ context.Context, b *bench) (*setup, error) {
 	if b.opened {
 		r.maxUnavailable = "100%"
 	}
-	s := &setup{subjects: []*subject{r.extended()}, stop: func() {}}
+	s := &setup{subjects: []*subject{r.extended(extendedName, nil)}}
 	if !b.noBare {
-		s.subjects = append(s.subjects, r.builtin())
+		s.subjects = append(s.subjects, r.daemonSet(builtinName, "apps/v1", nil))
+	}
+	for _, p := range b.peers {
+		if p.flag == "eds" {
+			s.subjects = append(s.subjects, r.extended(p.name, p))
+			continue
+		}
+		advanced := r.daemonSet(p.name, "apps.kruise.io/v1beta1", p)
+		// It waits for them, and fills them with webhooks that these have. Every pod of the cluster would go through them.
+		advanced.others = []client.Object{
+			&admissionv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "kruise-mutating-webhook-configuration"}},
+			&admissionv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "kruise-validating-webhook-configuration"}},
+		}
+		s.subjects = append(s.subjects, advanced)
 	}
 	return s, nil
 }
 
-// extended is the ExtendedDaemonSet, which the operator carries out.
-func (r *daemonRun) extended() *subject {
+// extended is an ExtendedDaemonSet, which the operator or a peer carries out.
+func (r *daemonRun) extended(name string, p *peer) *subject {
 	set := &edsv1.ExtendedDaemonSet{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "extended", Name: "daemon"},
 		Spec: edsv1.ExtendedDaemonSetSpec{
 			Template: r.template(),
 			Strategy: edsv1.ExtendedDaemonSetSpecStrategy{
@@ -65,17 +81,18 @@ func (r *daemonRun) extended() *subject {
 			},
 		},
 	}
-	return r.subject(extendedName, set, func() bool {
+	return r.subject(name, set, p, func() (bool, error) {
 		is, n := &set.Status, int32(r.size)
-		return is.ObservedGeneration == set.Generation && is.State == edsv1.StateRunning && is.Desired == n && is.UpToDate == n && is.Available == n
+		return (p != nil || is.ObservedGeneration == set.Generation) && is.State == edsv1.StateRunning &&
+			is.Desired == n && is.UpToDate == n && is.Available == n, nil
 	})
 }
 
-// builtin is Kubernetes' own DaemonSet, the bare loop.
-func (r *daemonRun) builtin() *subject {
+// daemonSet is Kubernetes' own DaemonSet, which is the bare loop, or one that extends it.
+func (r *daemonRun) daemonSet(name, apiVersion string, p *peer) *subject {
 	template := r.template()
-	set := &appsv1.DaemonSet{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "builtin", Name: "daemon"},
+	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&appsv1.DaemonSet{
+		TypeMeta: metav1.TypeMeta{APIVersion: apiVersion, Kind: "DaemonSet"},
 		Spec: appsv1.DaemonSetSpec{
 			Selector: &metav1.LabelSelector{MatchLabels: template.Labels},
 			Template: template,
@@ -84,10 +101,13 @@ func (r *daemonRun) builtin() *subject {
 				RollingUpdate: &appsv1.RollingUpdateDaemonSet{MaxUnavailable: ptr.To(intstr.FromString(r.maxUnavailable))},
 			},
 		},
-	}
-	return r.subject(builtinName, set, func() bool {
-		is, n := &set.Status, int32(r.size)
-		return is.ObservedGeneration == set.Generation && is.DesiredNumberScheduled == n && is.UpdatedNumberScheduled == n && is.NumberAvailable == n
+	})
+	set := &unstructured.Unstructured{Object: object}
+	return r.subject(name, set, p, func() (bool, error) {
+		is, n := &appsv1.DaemonSet{}, int32(r.size)
+		err := errors.Join(err, runtime.DefaultUnstructuredConverter.FromUnstructured(set.Object, is))
+		return is.Status.ObservedGeneration == set.GetGeneration() && is.Status.DesiredNumberScheduled == n && is.Status.UpdatedNumberScheduled == n &&
+			is.Status.NumberAvailable == n, err
 	})
 }
 
@@ -104,10 +124,12 @@ func (r *daemonRun) template() corev1.PodTemplateSpec {
 
 func daemonImage(version int) string { return fmt.Sprintf("example.com/daemon:v%d", version) }
 
-// subject takes either object through all stages. reported says whether its status reports that all pods are as they should be.
-func (r *daemonRun) subject(name string, set client.Object, reported func() bool) *subject {
+// subject takes an object through all stages. reported says whether its status reports that all pods are as they should be.
+func (r *daemonRun) subject(name string, set client.Object, p *peer, reported func() (bool, error)) *subject {
 	tally := newPodTally()
-	ns := set.GetNamespace()
+	ns := strings.ToLower(name)
+	set.SetNamespace(ns)
+	set.SetName(ns)
 	var began time.Time
 	pass := func(name string, units, most int, start func(context.Context) error) *stage {
 		return &stage{
@@ -117,8 +139,10 @@ func (r *daemonRun) subject(name string, set client.Object, reported func() bool
 				if tally.counts().done < r.size {
 					return false, nil
 				}
-				err := r.client.Get(ctx, client.ObjectKeyFromObject(set), set)
-				return reported(), err
+				if err := r.client.Get(ctx, client.ObjectKeyFromObject(set), set); err != nil {
+					return false, err
+				}
+				return reported()
 			},
 			check: func(p *phase, result *result) {
 				c := tally.counts()
@@ -126,10 +150,7 @@ func (r *daemonRun) subject(name string, set client.Object, reported func() bool
 				p.Seconds = inSeconds(c.since.Sub(began))
 				p.figure("nodes without a pod at once", float64(c.mostLost))
 				p.figure("pods in creation at once", float64(c.mostCreating))
-				if result.builtin {
-					return
-				}
-				if made := p.Programs[0].created("pods"); made != units {
+				if made := p.Programs[0].Requests["create pods"]; made != units {
 					result.wrong("%s: %d pods were created, and %d should be", name, made, units)
 				}
 				if c.mostLost > most {
@@ -173,56 +194,38 @@ func (r *daemonRun) subject(name string, set client.Object, reported func() bool
 			return expect(ctx, 2)
 		}))
 	}
-	if r.idle > 0 {
-		stages = append(stages, &stage{name: stageIdle, units: r.size, before: func(ctx context.Context) error {
-			// Pods of deleted nodes stay until they are collected.
-			return wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(context.Context) (bool, error) { return tally.all() == r.size, nil })
-		}})
-	}
 	// All of Kubernetes' own controllers run in one process.
+	meters := []*meter{controllerMeter(p), {name: manager, program: manager}}
 	builtin := name == builtinName
-	meters := []*meter{operatorMeter(), {name: manager, program: manager}}
 	if builtin {
 		meters = []*meter{{name: manager, program: manager, agent: "daemon-set-controller"}}
 	}
 	return &subject{
-		name: name, namespace: ns, builtin: builtin, object: set, stages: stages,
+		name: name, namespace: ns, builtin: builtin, peer: p, objects: []client.Object{set}, stages: stages, meters: meters,
 		prepare: func(ctx context.Context) error { return r.makeNamespace(ctx, ns) },
-		meters:  meters,
-		watches: []watched{{begin: r.raw.CoreV1().Pods(ns).Watch, list: &corev1.PodList{}, namespace: ns, see: func(kind watch.EventType, o any) {
-			if p, ok := o.(*corev1.Pod); ok {
-				tally.see(kind, p)
-			}
-		}}},
+		settled: func() bool { return tally.all() == r.size }, // Pods of deleted nodes stay until they are collected.
+		watches: []watched{{begin: r.raw.CoreV1().Pods(ns).Watch, list: &corev1.PodList{}, namespace: ns, see: tally.see}},
 		progress: func() string {
 			c := tally.counts()
 			return fmt.Sprintf("%d of %d nodes done, %d have an available pod", c.done, r.size, c.available)
 		},
 		check: func(_ context.Context, result *result) error {
-			if !builtin {
-				result.add(tally.problems...)
-			}
+			result.add(tally.problems...)
 			return nil
 		},
 	}
 }
 
-// replaceNodes deletes n nodes, spread evenly, and adds as many others at the same time.
+// replaceNodes deletes n nodes, and adds as many others at the same time.
 func (r *daemonRun) replaceNodes(ctx context.Context, n int) error {
 	nodes, err := r.nodes(ctx)
 	if err != nil {
 		return err
 	}
-	var leaving []corev1.Node
-	for i := range nodes {
-		if i*n/len(nodes) != (i+1)*n/len(nodes) {
-			leaving = append(leaving, nodes[i])
-		}
-	}
 	first := r.added
 	r.added += n
 	_, err = each(ctx, 2*n, writers, func(ctx context.Context, i int) error {
-		node := &leaving[i/2]
+		node := &nodes[i/2]
 		if i%2 == 0 {
 			return r.raw.CoreV1().Nodes().Delete(ctx, node.Name, metav1.DeleteOptions{})
 		}
@@ -236,114 +239,100 @@ type podTally struct {
 	mu sync.Mutex
 	// image is what the pods should have, and nodes are where they should be.
 	image string
-	nodes sets.Set[string]
-	// pods are by name, and byNode by node and name.
-	pods   map[string]daemonPod
-	byNode map[string]map[string]daemonPod
-	// available are the nodes with a ready pod, and done those whose only pod is ready and has the image.
-	available, done sets.Set[string]
-	creating        int
-	most            podCounts
-	problems        []error
+	nodes map[string]*podsOnNode
+	pods  map[string]*corev1.Pod
+	// creating is how many pods are not ready yet.
+	creating int
+	podCounts
+	problems []error
 }
 
-type daemonPod struct {
-	node, image    string
-	ready, leaving bool
-}
+// podsOnNode counts the pods on a node that stay, those of them that are ready, and those of these that have the image.
+type podsOnNode struct{ staying, ready, wanted int }
 
-func (d daemonPod) creating() bool { return d != daemonPod{} && !d.ready && !d.leaving }
+func (n podsOnNode) done() bool { return n.staying == 1 && n.wanted == 1 }
 
-// podCounts are what was counted since expect. since is when all nodes became done.
+// podCounts are what was counted since expect: nodes with a ready pod, nodes whose only pod is ready and has the image, the most nodes without a
+// ready pod, the most pods in creation, and when all nodes became done.
 type podCounts struct {
-	done, available, mostLost, mostCreating int
+	available, done, mostLost, mostCreating int
 	since                                   time.Time
 }
 
-func newPodTally() *podTally {
-	return &podTally{pods: map[string]daemonPod{}, byNode: map[string]map[string]daemonPod{}}
-}
+func newPodTally() *podTally { return &podTally{pods: map[string]*corev1.Pod{}} }
 
 // expect starts to count again. From now on there should be pods with this image on these nodes.
 func (t *podTally) expect(image string, nodes []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.image, t.nodes = image, sets.New(nodes...)
-	t.available, t.done = sets.Set[string]{}, sets.Set[string]{}
-	for node := range t.nodes {
-		t.judge(node)
+	t.image, t.nodes, t.creating, t.podCounts = image, map[string]*podsOnNode{}, 0, podCounts{}
+	for _, node := range nodes {
+		t.nodes[node] = &podsOnNode{}
 	}
-	t.most = podCounts{}
+	for _, p := range t.pods {
+		t.add(p, 1)
+	}
 	t.count()
 }
 
 // see counts a pod as it became.
-func (t *podTally) see(kind watch.EventType, p *corev1.Pod) {
+func (t *podTally) see(kind watch.EventType, object any) {
+	p := object.(*corev1.Pod)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	was, now := t.pods[p.Name], daemonPod{}
-	if kind != watch.Deleted {
-		now = daemonPod{node: p.Spec.NodeName, image: p.Spec.Containers[0].Image, leaving: p.DeletionTimestamp != nil}
-		for i := range p.Status.Conditions {
-			c := &p.Status.Conditions[i]
-			now.ready = now.ready || c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-		}
-		t.pods[p.Name] = now
-	} else {
+	if was := t.pods[p.Name]; was != nil {
+		t.add(was, -1)
 		delete(t.pods, p.Name)
 	}
-	t.creating += change(was.creating(), now.creating())
-	delete(t.byNode[was.node], p.Name)
 	if kind != watch.Deleted {
-		if t.byNode[now.node] == nil {
-			t.byNode[now.node] = map[string]daemonPod{}
-		}
-		t.byNode[now.node][p.Name] = now
+		t.pods[p.Name] = p
+		t.add(p, 1)
 	}
-	t.judge(was.node)
-	t.judge(now.node)
 	t.count()
 }
 
-// judge finds out whether a node has an available pod, and whether it is done.
-func (t *podTally) judge(node string) {
-	if !t.nodes.Has(node) {
+// add counts a pod, or with -1 counts it no more.
+func (t *podTally) add(p *corev1.Pod, n int) {
+	if p.DeletionTimestamp != nil {
 		return
 	}
-	ready, staying, wanted := 0, 0, 0
-	for _, p := range t.byNode[node] {
-		if p.leaving {
-			continue
-		}
-		staying++
-		if p.ready {
-			ready++
-		}
-		if p.ready && p.image == t.image {
-			wanted++
+	if !podReady(p) {
+		t.creating += n
+	}
+	now := t.nodes[p.Spec.NodeName]
+	if now == nil {
+		return // It should not be there, or is not scheduled yet.
+	}
+	was := *now
+	now.staying += n
+	if podReady(p) {
+		now.ready += n
+		if p.Spec.Containers[0].Image == t.image {
+			now.wanted += n
 		}
 	}
-	t.available.Delete(node)
-	t.done.Delete(node)
-	if ready > 0 {
-		t.available.Insert(node)
-	}
-	if staying == 1 && wanted == 1 {
-		t.done.Insert(node)
-	}
-	if staying > 1 {
-		t.problems = append(t.problems, fmt.Errorf("node %s has %d pods", node, staying))
+	t.available += change(was.ready > 0, now.ready > 0)
+	t.done += change(was.done(), now.done())
+	if n > 0 && now.staying > 1 {
+		t.problems = append(t.problems, fmt.Errorf("node %s has %d pods", p.Spec.NodeName, now.staying))
 	}
 }
 
+// podReady reports whether a pod is ready, and stays.
+func podReady(p *corev1.Pod) bool {
+	return p.DeletionTimestamp == nil && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
 func (t *podTally) count() {
-	if t.done.Len() < t.nodes.Len() {
-		t.most.since = time.Time{}
-	} else if t.most.since.IsZero() {
-		t.most.since = time.Now()
+	if t.done < len(t.nodes) {
+		t.since = time.Time{}
+	} else if t.since.IsZero() {
+		t.since = time.Now()
 	}
-	t.most.mostLost = max(t.most.mostLost, t.nodes.Len()-t.available.Len())
-	t.most.mostCreating = max(t.most.mostCreating, t.creating)
+	t.mostLost = max(t.mostLost, len(t.nodes)-t.available)
+	t.mostCreating = max(t.mostCreating, t.creating)
 }
 
 // all is how many pods there are, on whatever nodes.
@@ -356,7 +345,5 @@ func (t *podTally) all() int {
 func (t *podTally) counts() podCounts {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	c := t.most
-	c.done, c.available = t.done.Len(), t.available.Len()
-	return c
+	return t.podCounts
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -18,13 +17,20 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
 )
 
 // guards is a Plan with a strategy and budgets that never delay it. What it takes longer than the plain one is the cost of
 // deciding and looking.
-func (r *planRun) guards(alerts string, asked *atomic.Int64) *subject {
+func (r *planRun) guards() *subject {
+	var asked atomic.Int64
+	// A Prometheus without alerts.
+	prometheus := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"status":"success","data":{"resultType":"vector","result":[]}}`)
+	}))
+	r.stops = append(r.stops, prometheus.Close)
 	parts := waves(r.size, r.concurrency)
 	strategy := &v1alpha1.Strategy{
 		Order:       []v1alpha1.Order{{By: v1alpha1.OrderControlPlaneLast}, {By: v1alpha1.OrderZone}, {By: v1alpha1.OrderFewestEvictionsFirst}},
@@ -50,7 +56,7 @@ func (r *planRun) guards(alerts string, asked *atomic.Int64) *subject {
 			Gates: &v1alpha1.Gates{
 				Workloads: &v1alpha1.WorkloadsGate{},
 				Pods:      []v1alpha1.PodsGate{{Selector: blocks, Scope: v1alpha1.PodsInCluster}, {Selector: blocks, Scope: v1alpha1.PodsOnNode}},
-				Alerts:    &v1alpha1.AlertsGate{URL: alerts, IntervalSeconds: ptr.To[int32](1)},
+				Alerts:    &v1alpha1.AlertsGate{URL: prometheus.URL, IntervalSeconds: ptr.To[int32](1)},
 				Nodes: &v1alpha1.NodesGate{
 					Conditions: []v1alpha1.NodeConditionRequirement{
 						{Type: string(corev1.NodeMemoryPressure), Status: metav1.ConditionFalse},
@@ -65,11 +71,17 @@ func (r *planRun) guards(alerts string, asked *atomic.Int64) *subject {
 		// The window opens again before it closes.
 		Spec: v1alpha1.NodeDisruptionBudgetSpec{Windows: []v1alpha1.Window{{Schedule: "@hourly", Duration: metav1.Duration{Duration: 2 * time.Hour}}}},
 	}}
-	s := r.subject(guardedName, parts, strategy)
+	plan := r.newPlan(guardedName, r.nodes)
+	plan.Spec.Strategy = strategy
+	s := r.subject(guardedName, nil, r.concurrency, plan)
+	s.stages[0].ideal = 0
+	for _, size := range parts {
+		s.stages[0].ideal += inRounds(size, r.concurrency, r.podSeconds)
+	}
 	for _, budget := range budgets {
 		s.others = append(s.others, budget)
 	}
-	plan, check := s.object.(*upgradev1.Plan), s.check
+	check := s.check
 	s.check = func(ctx context.Context, result *result) error {
 		if w := plan.Status.Wave; w == nil || w.State != v1alpha1.WaveComplete || w.Number != w.Of || int(w.Of) != len(parts) {
 			result.wrong("the Plan's wave is %+v, and should be the last of %d", w, len(parts))
@@ -101,17 +113,4 @@ func waves(nodes, concurrency int) []int {
 		}
 	}
 	return sizes
-}
-
-// startPrometheus starts a server without alerts, which counts in asked how often it was asked.
-func startPrometheus(asked *atomic.Int64) *httptest.Server {
-	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked.Add(1)
-		w.Header().Set("Content-Type", "application/json")
-		answer := `{"status":"success","data":{"alerts":[]}}`
-		if strings.HasSuffix(r.URL.Path, "/query") {
-			answer = `{"status":"success","data":{"resultType":"vector","result":[]}}`
-		}
-		_, _ = io.WriteString(w, answer)
-	}))
 }

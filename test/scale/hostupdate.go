@@ -6,10 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
@@ -27,14 +28,13 @@ type hostRun struct {
 	*bench
 	nodes   []corev1.Node
 	fleet   *fleet
-	times   *turnTimes
 	tally   *nodeTally
 	rollout *v1alpha1.NodeRollout
 }
 
 func setupHosts(ctx context.Context, b *bench) (*setup, error) {
-	times := newTurnTimes(stepBooted, stepClaimed, stepCordoned, stepReboot, stepBooted, stepReleased)
-	r := &hostRun{bench: b, times: times, tally: newNodeTally(b.concurrency, b.concurrency, times)}
+	r := &hostRun{bench: b}
+	r.tally = newNodeTally(b.concurrency, b.concurrency, stepBooted, stepClaimed, stepCordoned, stepReboot, stepBooted, stepReleased)
 	r.tally.state = func(n *corev1.Node) string {
 		return n.Annotations[hostProtocol.Wanted] + " " + n.Annotations[hostProtocol.State] + " " + n.Annotations[hostProtocol.Update]
 	}
@@ -46,10 +46,9 @@ func setupHosts(ctx context.Context, b *bench) (*setup, error) {
 		},
 	}
 	say("adding %d hosts", b.size)
-	zones := []string{"zone-a", "zone-b", "zone-c"}
 	_, err := each(ctx, b.size, writers, func(ctx context.Context, i int) error {
 		return b.cluster.AddNode(ctx, cluster.NodeOptions{
-			Name: fmt.Sprintf("host-%04d", i+1), Zone: zones[i%len(zones)], OSImage: osImage(oldRelease),
+			Name: fmt.Sprintf("host-%04d", i+1), OSImage: osImage(oldRelease),
 			Labels: map[string]string{hostProtocol.InterfaceLabel: v1alpha1.InterfaceUpdateAPI},
 		})
 	})
@@ -62,25 +61,27 @@ func setupHosts(ctx context.Context, b *bench) (*setup, error) {
 	if r.nodes, err = b.nodes(ctx); err != nil {
 		return nil, err
 	}
-	r.fleet = b.newFleet(r.nodes, times)
-	if err := b.deployForNodes(ctx); err != nil {
-		return nil, err
-	}
-	return &setup{bare: r.bare, subjects: []*subject{r.subject()}, stop: r.fleet.halt}, nil
+	r.fleet = b.newFleet(r.nodes, r.tally)
+	b.stops = append(b.stops, func() { r.fleet.halt() })
+	return &setup{bare: r.bare, ideal: r.ideal(), subjects: []*subject{r.subject()}}, nil
 }
 
-// bare cordons, drains, reboots and uncordons every node, as many at once as the concurrency. No agent runs.
+func (r *hostRun) ideal() time.Duration { return inRounds(r.size, r.concurrency, r.rebootSeconds) }
+
+// bare drains, reboots and uncordons every host, as many at once as the concurrency. No agent runs.
 func (r *hostRun) bare(ctx context.Context) (time.Duration, error) {
-	took, err := each(ctx, r.size, r.concurrency, func(ctx context.Context, i int) error {
+	took, err := r.bareTurns(ctx, r.concurrency, func(ctx context.Context, l *onlooker, i int) error {
 		m := r.fleet.machines[i]
-		err := m.patch(ctx, `{"spec":{"unschedulable":true}}`)
-		if err == nil {
-			err = m.drain(ctx)
+		if err := r.drain(ctx, l, m.node); err != nil {
+			return err
 		}
-		if err == nil {
-			err = m.reboot(ctx)
+		if err := m.reboot(ctx); err != nil {
+			return err
 		}
-		return errors.Join(err, m.patch(ctx, `{"spec":{"unschedulable":false}}`))
+		if err := l.untilNode(ctx, m.node, func(n *corev1.Node) bool { return isReady(n) && n.Status.NodeInfo.BootID == m.host.boot }); err != nil {
+			return err
+		}
+		return r.cordon(ctx, m.node, false)
 	})
 	for _, m := range r.fleet.machines {
 		m.host.boots.Store(0)
@@ -92,14 +93,17 @@ func (r *hostRun) subject() *subject {
 	update := r.pass(stageUpdate, "stabilize ready false", func(ctx context.Context) error {
 		return r.client.Patch(ctx, r.rollout, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"hostUpdate":{"detectOnly":false}}}`)))
 	})
-	update.ideal, update.compared = inRounds(r.size, r.concurrency, r.rebootSeconds), true
+	update.ideal, update.compared = r.ideal(), true
+	checks := int64(0)
 	update.check = func(p *phase, _ *result) {
+		checks = r.fleet.checks()
 		p.figure("nodes unavailable at once", float64(r.tally.mostUnavailable))
-		r.times.report(p, r.concurrency)
+		r.tally.report(p, r.concurrency)
 	}
-	s := &subject{
-		name: "hosts", namespace: namespace, object: r.rollout, watches: []watched{r.tally.watch(r.bench)}, progress: r.tally.progress,
-		meters: []*meter{operatorMeter(), {name: "agents", process: "/proc/self", agent: agentName}},
+	return &subject{
+		name: "hosts", prepare: r.deployForNodes, objects: []client.Object{r.rollout},
+		watches: []watched{r.tally.watch(r.bench)}, progress: r.tally.progress,
+		meters: []*meter{controllerMeter(nil), {name: "agents", pid: os.Getpid(), agent: agentName}},
 		stages: []*stage{
 			{
 				name: "start", units: r.size,
@@ -113,16 +117,12 @@ func (r *hostRun) subject() *subject {
 			update,
 		},
 		check: r.check,
+		checkIdle: func(_ *phase, result *result) {
+			if n := r.fleet.checks() - checks; r.idle > 2*seconds(r.checkSeconds) && n < int64(r.size) {
+				result.wrong("only %d checks of %d agents when idle", n, r.size)
+			}
+		},
 	}
-	if r.idle > 0 {
-		var before int64
-		s.stages = append(s.stages, &stage{
-			name: stageIdle, units: r.size,
-			before: func(context.Context) error { before = r.fleet.checks(); return nil },
-			check:  func(_ *phase, result *result) { r.checkIdle(result, r.fleet.checks()-before) },
-		})
-	}
-	return s
 }
 
 // pass is a stage in which every Node reaches a state of the protocol.
@@ -131,18 +131,9 @@ func (r *hostRun) pass(name, state string, start func(context.Context) error) *s
 		if r.tally.at(state) < r.size || name == stageUpdate && r.tally.released() < r.size {
 			return false, r.fleet.err()
 		}
-		err := r.client.Get(ctx, client.ObjectKeyFromObject(r.rollout), r.rollout)
-		is := &r.rollout.Status
-		return name == stageFind || is.ObservedGeneration == r.rollout.Generation && is.Counts != nil && int(is.Counts.Updated) == r.size &&
-			int(is.Counts.Total) == r.size && meta.IsStatusConditionTrue(is.Conditions, v1alpha1.ConditionReady), err
+		updated, err := r.updated(ctx, r.rollout)
+		return name == stageFind || updated, err
 	}}
-}
-
-// checkIdle checks that agents have checked their hosts.
-func (r *hostRun) checkIdle(result *result, checks int64) {
-	if r.idle > 2*seconds(r.checkSeconds) && checks < int64(r.size) {
-		result.wrong("only %d checks of %d agents when idle", checks, r.size)
-	}
 }
 
 func (r *hostRun) check(ctx context.Context, result *result) error {
@@ -156,18 +147,11 @@ func (r *hostRun) check(ctx context.Context, result *result) error {
 		}
 	}
 	return r.checkNodes(ctx, result, func(n *corev1.Node) string {
-		running, boot := hosts[n.Name].running, hosts[n.Name].boot
-		switch {
-		case running != newRelease:
-			return "has a host that runs " + running
-		case n.Annotations[v1alpha1.AnnotationHostVersion] != running:
-			return "says that its host runs " + n.Annotations[v1alpha1.AnnotationHostVersion]
-		case n.Status.NodeInfo.BootID != boot || n.Status.NodeInfo.OSImage != osImage(running):
-			return "has boot " + n.Status.NodeInfo.BootID + " and image " + n.Status.NodeInfo.OSImage
-		case n.Labels[hostProtocol.Update] != v1alpha1.HostUpdateFalse:
-			return "has " + n.Labels[hostProtocol.Update] + " in its label for updates"
-		case n.Annotations[v1alpha1.AnnotationHostError] != "":
-			return "has an error: " + n.Annotations[v1alpha1.AnnotationHostError]
+		h, info := hosts[n.Name], &n.Status.NodeInfo
+		is := []string{h.running, n.Annotations[v1alpha1.AnnotationHostVersion], info.OSImage, info.BootID, n.Labels[hostProtocol.Update]}
+		should := []string{newRelease, newRelease, osImage(newRelease), h.boot, v1alpha1.HostUpdateFalse}
+		if failed := n.Annotations[v1alpha1.AnnotationHostError]; failed != "" || !slices.Equal(is, should) {
+			return fmt.Sprintf("is %q, and should be %q (%s)", is, should, failed)
 		}
 		return ""
 	})

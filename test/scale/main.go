@@ -3,14 +3,17 @@
 // Scale measures rollouts over many simulated nodes:
 //
 //	go run ./test/scale --kind plan --nodes 100,1000,5000 [-- flags of moult controller]
+//	go run ./test/scale --suc PATH --eds PATH --kruise PATH
 //
 // For each number of nodes it starts a cluster, and measures the bare loop and then each subject, stage by stage:
 //
 //	kind         subjects                      bare loop                  stages
 //	plan         a Plan, a Plan with budgets   Jobs without an operator   rollout
 //	daemonset    an ExtendedDaemonSet          a DaemonSet                first rollout, update, churn, idle
-//	hostupdate   a NodeRollout and agents      cordon, evict, reboot      start, finding out, update, idle
-//	replacement  a NodeRollout and a cloud     machines alone             finding out, update, idle
+//	hostupdate   a NodeRollout and agents      drains and reboots         start, finding out, update, idle
+//	replacement  a NodeRollout and a cloud     machines and drains        finding out, update, idle
+//
+// Where the source of a peer is given, its controller is built and is a further subject of kind plan or daemonset.
 //
 // The operator runs as a process outside of the cluster. Its requests are counted from the audit log, and its processor
 // time and memory are read from /proc. The last line is the result as JSON. The exit status is 1 when a check fails.
@@ -43,6 +46,8 @@ type options struct {
 	podSeconds, startSeconds, rebootSeconds, checkSeconds, machineSeconds float64
 	noBare, guarded, opened                                               bool
 	idle                                                                  time.Duration
+	// sources are the paths of peers' sources, by flag.
+	sources map[string]*string
 	// given are the flags that were set, and args those of the operator.
 	given, args []string
 }
@@ -50,7 +55,7 @@ type options struct {
 var surgePattern = regexp.MustCompile(`^([1-9][0-9]?%?|100%?)$`)
 
 func parse(args []string) (options, error) {
-	o := options{sizes: []int{1000}}
+	o := options{sizes: []int{1000}, sources: map[string]*string{}}
 	names := strings.Join(slices.Sorted(maps.Keys(kinds)), ", ")
 	flags := flag.NewFlagSet("scale", flag.ContinueOnError)
 	flags.StringVar(&o.kind, "kind", "plan", "what to measure: "+names)
@@ -82,6 +87,9 @@ func parse(args []string) (options, error) {
 	flags.StringVar(&o.cloud, "cloud", "azure", "replacement: the simulated cloud: aws, azure, gcp")
 	flags.StringVar(&o.surge, "surge", "10%", "replacement: how many machines are added and replaced at once, as a count or in percent")
 	flags.Float64Var(&o.machineSeconds, "machine-seconds", 2, "replacement: how long it takes to make a machine, and to delete one")
+	for _, p := range peers {
+		o.sources[p.flag] = flags.String(p.flag, "", "measure Moult beside "+p.name+", built from the source in this directory; --kind is "+p.kind)
+	}
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
@@ -130,9 +138,12 @@ func main() {
 	if err == nil {
 		log.SetLogger(logr.Discard()) // The operator is another process with a log of its own.
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-		if o.check != "" {
+		switch {
+		case o.check != "":
 			err = checkLimits(ctx, o.check, os.Stdout)
-		} else {
+		case len(o.peerKinds()) > 0:
+			err = comparePeers(ctx, o, os.Stdout)
+		default:
 			_, err = run(ctx, o, os.Stdout)
 		}
 		stop()

@@ -41,10 +41,10 @@ var kinds = map[string]kind{
 
 // setup is what is measured in one cluster.
 type setup struct {
-	// bare does the same work without an operator, and says how long that took. Nil: one of the subjects is the bare loop.
+	// bare does the same work without an operator, and says how long that took, ideally as long as ideal. Nil: one of the subjects is the bare loop.
 	bare     func(context.Context) (time.Duration, error)
+	ideal    time.Duration
 	subjects []*subject
-	stop     func()
 }
 
 // subject is one rollout.
@@ -52,19 +52,20 @@ type subject struct {
 	name string
 	// namespace has its Jobs or pods.
 	namespace string
-	// builtin is true if Kubernetes itself carries it out.
+	// builtin is true if Kubernetes itself carries it out. Otherwise the peer does, or the operator where it is nil.
 	builtin bool
+	peer    *peer
 	// prepare makes what is there before the operator starts. Nil: nothing.
 	prepare func(context.Context) error
-	// object is the rollout, and others are created before the operator starts.
-	object client.Object
-	others []client.Object
-	// created are rollouts that a stage creates. They are deleted at the end.
-	created []client.Object
+	// objects are the rollout, or several, which a stage creates, and others are created before the operator starts.
+	objects, others []client.Object
 	// meters are what is measured. The first is the program that carries out the rollout.
 	meters  []*meter
 	watches []watched
 	stages  []*stage
+	// settled reports whether idleness can begin, and checkIdle checks it. Nil: it can, and nothing is to be checked.
+	settled   func() bool
+	checkIdle func(*phase, *result)
 	// progress says in a line how far it is.
 	progress func() string
 	// check checks how things are in the end.
@@ -79,9 +80,7 @@ type stage struct {
 	ideal time.Duration
 	// compared is true if its time is compared with the bare loop.
 	compared bool
-	// before waits until the stage can start. Nil: it can at once.
-	before func(context.Context) error
-	start  func(context.Context) error
+	start    func(context.Context) error
 	// done reports whether the stage has ended. Nil: it ends after --idle, and nothing may be written.
 	done func(context.Context, *phase) (bool, error)
 	// check adds figures, and checks them. Nil: there is nothing to add.
@@ -108,10 +107,14 @@ func run(ctx context.Context, o options, out io.Writer) ([]*report, error) {
 	if err != nil {
 		return nil, err
 	}
+	peers, err := buildPeers(ctx, o)
+	if err != nil {
+		return nil, err
+	}
 	var reports []*report
 	var problems []error
 	for i, size := range o.sizes {
-		b := &bench{options: o, size: size, program: program}
+		b := &bench{options: o, size: size, program: program, peers: peers}
 		if o.dir != "" && len(o.sizes) > 1 {
 			b.dir = filepath.Join(o.dir, fmt.Sprintf("%d-%d", i+1, size))
 		}
@@ -146,14 +149,22 @@ func (b *bench) measure(ctx context.Context) (_ *report, err error) {
 	if err := b.connect(); err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer func() {
+		cancel()
+		for _, stop := range b.stops {
+			stop()
+		}
+	}()
 	s, err := kind.setup(ctx, b)
 	if err != nil {
 		return nil, err
 	}
-	defer s.stop()
 	r := &report{Kind: b.kind, Nodes: b.size, Flags: b.given}
 	if s.bare != nil && !b.noBare {
-		took, err := s.bare(ctx)
+		bareCtx, cancel := context.WithTimeout(ctx, b.patience(s.ideal))
+		took, err := s.bare(bareCtx)
+		cancel()
 		if err != nil {
 			return nil, fmt.Errorf("running the bare loop, %w", err)
 		}
@@ -168,7 +179,7 @@ func (b *bench) measure(ctx context.Context) (_ *report, err error) {
 		r.Subjects = append(r.Subjects, result)
 		if i < len(s.subjects)-1 {
 			say("clearing up after %s", subject.name)
-			if err := b.clear(ctx, subject.namespace, slices.Concat(subject.others, subject.created, []client.Object{subject.object})...); err != nil {
+			if err := b.clear(ctx, subject.namespace, slices.Concat(subject.others, subject.objects)...); err != nil {
 				return nil, err
 			}
 		}
@@ -182,9 +193,8 @@ type measurement struct {
 	*bench
 	*subject
 	result *result
-	// exited is closed when the operator has ended, and watched gets why the watch has.
-	exited  <-chan struct{}
-	watched chan error
+	// process carries it out; nil where Kubernetes itself does.
+	process *operator.Process
 }
 
 // measureSubject measures a subject, stage by stage.
@@ -199,74 +209,93 @@ func (b *bench) measureSubject(ctx context.Context, s *subject) (_ *result, err 
 			return nil, fmt.Errorf("creating %s, %w", object.GetName(), err)
 		}
 	}
-	m := &measurement{bench: b, subject: s, result: &result{Name: s.name, builtin: s.builtin}}
-	defer s.closeMeters()
+	m := &measurement{bench: b, subject: s, result: &result{Name: s.name, builtin: s.builtin, ours: !s.builtin && s.peer == nil}}
 	for _, meter := range s.meters {
-		if err := meter.open(b.cluster.AuditLog()); err != nil {
+		if err := meter.open(b.cluster); err != nil {
+			return nil, err
+		}
+		if meter.log != nil {
+			defer meter.log.Close()
+		}
+	}
+	program := b.moult()
+	if s.peer != nil {
+		program = s.peer.program
+		if err := b.install(ctx, s.peer); err != nil {
 			return nil, err
 		}
 	}
-	stop := func() error { return nil }
+	stages := s.stages
+	if b.idle > 0 {
+		stages = append(stages, &stage{name: stageIdle, units: b.size, check: s.checkIdle})
+	}
 	if !s.builtin {
-		process, err := b.startOperator(ctx)
-		if err != nil {
-			return nil, err
-		}
-		defer process.Kill()
-		m.exited = process.Exited()
-		stop = func() error { return process.Stop(patience) }
+		stages = append([]*stage{m.starting(program)}, stages...)
+		defer func() {
+			if m.process != nil {
+				m.process.Kill()
+			}
+		}()
 	}
-	unwatch, err := m.startWatch(ctx)
+	watching, unwatch, err := b.follow(ctx, m.watches...)
 	if err != nil {
 		return nil, err
 	}
 	defer unwatch()
-	// What the operator takes to start is the first stage. Its requests are counted when the next one begins.
-	first := &phase{Name: "operator start", Units: b.size, Programs: make([]usage, len(m.meters))}
-	for i, meter := range m.meters {
-		if err := meter.find(b.cluster.Dir()); err != nil {
-			return nil, err
-		}
-		first.Programs[i].Program = meter.name
-		if i == 0 && !s.builtin {
-			if first.Programs[i].CPUSeconds, err = meter.cpu(); err != nil {
-				return nil, err
-			}
-		}
-	}
-	m.result.Stages = []*phase{first}
-	for _, st := range s.stages {
-		if err := m.stage(ctx, st); err != nil {
-			return nil, b.stuck(ctx, s.object, s.progress(), fmt.Errorf("%s, %w", st.name, err))
+	for _, st := range stages {
+		if err := m.stage(watching, st); err != nil {
+			err = errors.Join(fmt.Errorf("%s, %w", st.name, err), context.Cause(watching))
+			return nil, b.stuck(ctx, s.objects[0], s.progress(), b.log(program), err)
 		}
 	}
 	if m.result.PeakRSS, err = m.meters[0].peakRSS(); err != nil {
 		return nil, err
 	}
-	if err := stop(); err != nil {
-		return nil, err
+	if m.process != nil {
+		if err := m.process.Stop(patience); err != nil {
+			return nil, err
+		}
 	}
 	unwatch()
 	return m.result, s.check(ctx, m.result)
 }
 
-// startWatch passes on every change, in the order in which the API server has made them, until stop.
-func (m *measurement) startWatch(ctx context.Context) (stop func(), err error) {
-	ctx, cancel := context.WithCancel(ctx)
+// starting is the stage in which a program fills its caches.
+func (m *measurement) starting(p program) *stage {
+	return &stage{
+		name: "operator start", units: m.size,
+		start: func(context.Context) (err error) {
+			if m.process, err = m.bench.start(p); err == nil {
+				m.meters[0].pid = m.process.PID()
+			}
+			return err
+		},
+		done: func(_ context.Context, p *phase) (bool, error) {
+			_, err := p.read()
+			return p.Programs[0].Watches > 0, err
+		},
+	}
+}
+
+// follow calls see for what there is and for every change, in the order in which the API server has made them, until stop.
+// The context that it returns ends when a change is lost.
+func (b *bench) follow(ctx context.Context, watches ...watched) (_ context.Context, stop func(), err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
 	var running sync.WaitGroup
-	stop = func() { cancel(); running.Wait() }
-	m.watched = make(chan error, len(m.watches))
-	for _, w := range m.watches {
-		err := m.client.List(ctx, w.list, client.InNamespace(w.namespace))
+	stop = func() { cancel(nil); running.Wait() }
+	for _, w := range watches {
+		err := b.client.List(ctx, w.list, client.InNamespace(w.namespace))
 		if err == nil {
 			err = meta.EachListItem(w.list, func(o runtime.Object) error { w.see(watch.Added, o); return nil })
 		}
 		if err != nil {
 			stop()
-			return nil, err
+			return nil, nil, err
 		}
 		changes := make(chan follow.Change, 1000)
-		running.Go(func() { m.watched <- follow.Changes(ctx, w.begin, w.list.GetResourceVersion(), changes) })
+		running.Go(func() {
+			cancel(fmt.Errorf("watching all changes, %w", follow.Changes(ctx, w.begin, w.list.GetResourceVersion(), changes)))
+		})
 		running.Go(func() {
 			for {
 				select {
@@ -278,7 +307,7 @@ func (m *measurement) startWatch(ctx context.Context) (stop func(), err error) {
 			}
 		})
 	}
-	return stop, nil
+	return ctx, stop, nil
 }
 
 // stage measures one stage.
@@ -286,31 +315,25 @@ func (m *measurement) stage(ctx context.Context, st *stage) error {
 	bound := m.patience(st.ideal) + m.idle
 	ctx, cancel := context.WithTimeoutCause(ctx, bound, fmt.Errorf("it is not done after %s", bound))
 	defer cancel()
-	if st.before != nil {
-		if err := st.before(ctx); err != nil {
-			return err
-		}
-	}
-	previous := m.result.Stages[len(m.result.Stages)-1]
-	if st.done == nil {
-		if err := m.settle(ctx, func() (bool, error) { return m.read(previous, previous, time.Time{}) }); err != nil {
-			return err
-		}
-	} else if _, err := m.read(previous, previous, time.Time{}); err != nil {
-		return err
-	}
 	p := &phase{Name: st.name, Units: st.units, Ideal: inSeconds(st.ideal), compared: st.compared, Programs: make([]usage, len(m.meters))}
-	base := make([]float64, len(m.meters))
 	for i, meter := range m.meters {
 		p.Programs[i].Program = meter.name
-		var err error
-		if base[i], err = meter.cpu(); err != nil {
-			return err
-		}
 	}
-	latencies, err := m.apiLatencies(ctx)
+	previous := p
+	if n := len(m.result.Stages); n > 0 {
+		previous = m.result.Stages[n-1]
+	}
+	err := m.settle(ctx, func() (bool, error) {
+		came, err := m.read(previous, previous, time.Time{})
+		return came || st.done == nil && m.settled != nil && !m.settled(), err
+	})
 	if err != nil {
 		return err
+	}
+	for _, meter := range m.meters {
+		if meter.base, err = meter.cpu(); err != nil {
+			return err
+		}
 	}
 	began := time.Now()
 	p.read = func() (bool, error) {
@@ -318,7 +341,7 @@ func (m *measurement) stage(ctx context.Context, st *stage) error {
 		for i, meter := range m.meters {
 			now, cpuErr := meter.cpu()
 			if came || p.Seconds == 0 {
-				p.Programs[i].CPUSeconds = now - base[i]
+				p.Programs[i].CPUSeconds = now - meter.base
 			}
 			err = errors.Join(err, cpuErr)
 		}
@@ -342,22 +365,9 @@ func (m *measurement) stage(ctx context.Context, st *stage) error {
 	if err != nil {
 		return err
 	}
-	now, err := m.apiLatencies(ctx)
-	if err != nil {
-		return err
-	}
-	p.figure("API server, 99 % answered within ms", now.p99(latencies))
 	m.result.Stages = append(m.result.Stages, p)
 	m.judge(st, p)
 	return nil
-}
-
-func (s *subject) closeMeters() {
-	for _, meter := range s.meters {
-		if meter.log != nil {
-			_ = meter.log.Close() // It was only read.
-		}
-	}
 }
 
 // judge notes what went wrong in a stage.
@@ -367,7 +377,7 @@ func (m *measurement) judge(st *stage, p *phase) {
 		for _, fault := range u.faults() {
 			m.result.wrong("%s: the API server refused requests of %s: %s", p.Name, u.Program, fault)
 		}
-		if st.done == nil && u.Writes > 0 && !m.builtin {
+		if st.done == nil && u.Writes > 0 {
 			m.result.wrong("%s: %d writes by %s when there was nothing to do", p.Name, u.Writes, u.Program)
 		}
 	}
@@ -389,6 +399,10 @@ func (m *measurement) read(p, previous *phase, began time.Time) (came bool, err 
 func (m *measurement) until(ctx context.Context, st *stage, p *phase, began time.Time) error {
 	progress := time.NewTicker(5 * time.Second)
 	defer progress.Stop()
+	var exited <-chan struct{}
+	if m.process != nil {
+		exited = m.process.Exited()
+	}
 	for {
 		ended, err := st.done == nil && time.Since(began) >= m.idle, error(nil)
 		if st.done != nil {
@@ -401,10 +415,8 @@ func (m *measurement) until(ctx context.Context, st *stage, p *phase, began time
 		case <-time.After(50 * time.Millisecond):
 		case <-progress.C:
 			say("%s, %s: %s", m.name, st.name, m.progress())
-		case <-m.exited:
-			return errors.New("the operator has ended")
-		case err := <-m.watched:
-			return fmt.Errorf("watching all changes, %w", err)
+		case <-exited:
+			return errors.New("the program has ended")
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

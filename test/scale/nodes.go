@@ -7,14 +7,28 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// nodeTally counts what happens to nodes, change by change.
+// The steps of turns, as far as an onlooker sees them.
+const (
+	stepClaimed    = "claimed"
+	stepCordoned   = "cordoned"
+	stepJobCreated = "Job created"
+	stepJobDone    = "Job complete"
+	stepReboot     = "reboot begun"
+	stepBooted     = "booted"
+	stepReleased   = "released"
+)
+
+// nodeTally counts what happens to nodes, change by change, and notes when each node's turn took each step, by the clock of this process.
 type nodeTally struct {
 	mu sync.Mutex
 	// concurrency is how many nodes may be claimed at once, and limit how many may be unavailable when one is claimed; 0 is no limit.
@@ -24,7 +38,9 @@ type nodeTally struct {
 	claimed, unavailable         int
 	mostClaimed, mostUnavailable int
 	problems                     []error
-	times                        *turnTimes
+	// steps are in order. With the step freed a slot becomes free.
+	steps []string
+	freed string
 	// state is what at counts nodes by. Nil: nothing.
 	state func(*corev1.Node) string
 }
@@ -33,36 +49,53 @@ type nodeState struct {
 	claimed, unavailable, cordoned bool
 	claims, cordons, deletions     int
 	state                          string
+	// at is when its turn took each step.
+	at map[string]time.Time
 }
 
-func newNodeTally(concurrency, limit int, times *turnTimes) *nodeTally {
-	return &nodeTally{concurrency: concurrency, limit: limit, times: times, nodes: map[string]*nodeState{}}
+func newNodeTally(concurrency, limit int, freed string, steps ...string) *nodeTally {
+	return &nodeTally{concurrency: concurrency, limit: limit, freed: freed, steps: steps, nodes: map[string]*nodeState{}}
+}
+
+// node is what is known of a node.
+func (t *nodeTally) node(name string) *nodeState {
+	if t.nodes[name] == nil {
+		t.nodes[name] = &nodeState{at: map[string]time.Time{}}
+	}
+	return t.nodes[name]
+}
+
+// mark notes that a node's turn has taken a step.
+func (t *nodeTally) mark(node, step string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.node(node).mark(step)
+}
+
+// mark notes a step. The first time counts.
+func (s *nodeState) mark(step string) {
+	if s.at[step].IsZero() {
+		s.at[step] = time.Now()
+	}
 }
 
 // watch is that of all nodes.
 func (t *nodeTally) watch(b *bench) watched {
-	return watched{begin: b.raw.CoreV1().Nodes().Watch, list: &corev1.NodeList{}, see: func(kind watch.EventType, o any) {
-		if n, ok := o.(*corev1.Node); ok {
-			t.see(kind, n)
-		}
-	}}
+	return watched{begin: b.raw.CoreV1().Nodes().Watch, list: &corev1.NodeList{}, see: t.see}
 }
 
 // see counts a node as it became. It is a problem if a node is claimed beyond the concurrency, or beyond the limit.
-func (t *nodeTally) see(kind watch.EventType, n *corev1.Node) {
+func (t *nodeTally) see(kind watch.EventType, object any) {
+	n := object.(*corev1.Node)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	was := t.nodes[n.Name]
-	if was == nil {
-		was = &nodeState{}
-		t.nodes[n.Name] = was
-	}
-	now := nodeState{claims: was.claims, cordons: was.cordons, deletions: was.deletions}
+	was := t.node(n.Name)
+	now := nodeState{claims: was.claims, cordons: was.cordons, deletions: was.deletions, at: was.at}
 	if kind == watch.Deleted {
 		now.deletions++
 	} else {
-		claimed, why := unavailable(n)
-		now.claimed, now.unavailable, now.cordoned = claimed, why != "", n.Spec.Unschedulable
+		now.claimed, now.unavailable = disrupted(n)
+		now.cordoned = n.Spec.Unschedulable
 		if t.state != nil {
 			now.state = t.state(n)
 		}
@@ -72,14 +105,14 @@ func (t *nodeTally) see(kind watch.EventType, n *corev1.Node) {
 	t.mostClaimed, t.mostUnavailable = max(t.mostClaimed, t.claimed), max(t.mostUnavailable, t.unavailable)
 	if now.cordoned && !was.cordoned {
 		now.cordons++
-		t.times.mark(n.Name, stepCordoned)
+		now.mark(stepCordoned)
 	}
 	if was.claimed && !now.claimed {
-		t.times.mark(n.Name, stepReleased)
+		now.mark(stepReleased)
 	}
 	if now.claimed && !was.claimed {
 		now.claims++
-		t.times.mark(n.Name, stepClaimed)
+		now.mark(stepClaimed)
 		if t.claimed > t.concurrency {
 			t.problems = append(t.problems, fmt.Errorf("node %s was claimed as number %d of at most %d", n.Name, t.claimed, t.concurrency))
 		}
@@ -128,6 +161,50 @@ func (t *nodeTally) progress() string {
 	return fmt.Sprintf("%d nodes were released or deleted, %d are claimed", t.released(), claimed)
 }
 
+// report adds how long it took from each step to the next, and how long a free slot waited for the next claim.
+func (t *nodeTally) report(p *phase, slots int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i, step := range t.steps[1:] {
+		var gaps []time.Duration
+		for _, s := range t.nodes {
+			if before, at := s.at[t.steps[i]], s.at[step]; !before.IsZero() && !at.IsZero() {
+				gaps = append(gaps, at.Sub(before))
+			}
+		}
+		p.spread(t.steps[i]+" → "+step, gaps)
+	}
+	inOrder := func(step string) (times []time.Time) {
+		for _, s := range t.nodes {
+			if at := s.at[step]; !at.IsZero() {
+				times = append(times, at)
+			}
+		}
+		slices.SortFunc(times, time.Time.Compare)
+		return times
+	}
+	var idle []time.Duration
+	claims := inOrder(stepClaimed)
+	for i, freed := range inOrder(t.freed) {
+		if i+slots < len(claims) {
+			idle = append(idle, claims[i+slots].Sub(freed))
+		}
+	}
+	p.spread(t.freed+" → next node "+stepClaimed, idle)
+}
+
+// spread adds the median and the 95th percentile of durations, in milliseconds.
+func (p *phase) spread(name string, all []time.Duration) {
+	if len(all) == 0 {
+		return
+	}
+	slices.Sort(all)
+	for _, percent := range []int{50, 95} {
+		value := all[(len(all)-1)*percent/100]
+		p.figure(name+map[int]string{50: ", median in ms", 95: ", 95 % within ms"}[percent], float64(value.Microseconds())/1000)
+	}
+}
+
 // verify returns what was wrong. Each of these nodes must have been claimed, cordoned and deleted as often as wanted, and no
 // other node at all.
 func (t *nodeTally) verify(names []string, wanted nodeState) []error {
@@ -142,35 +219,25 @@ func (t *nodeTally) verify(names []string, wanted nodeState) []error {
 		}
 	}
 	for name, s := range t.nodes {
-		got, w := nodeState{claims: s.claims, cordons: s.cordons, deletions: s.deletions}, want[name]
-		if got != w {
+		if w := want[name]; s.claims != w.claims || s.cordons != w.cordons || s.deletions != w.deletions {
 			problems = append(problems, fmt.Errorf("node %s was claimed %d times, cordoned %d times and deleted %d times, and should be %d, %d and %d times",
-				name, got.claims, got.cordons, got.deletions, w.claims, w.cordons, w.deletions))
+				name, s.claims, s.cordons, s.deletions, w.claims, w.cordons, w.deletions))
 		}
 	}
 	return problems
 }
 
-// unavailable says why a node is, or nothing when it is available, and whether it is claimed.
-func unavailable(n *corev1.Node) (claimed bool, why string) {
+// disrupted reports whether a node is claimed, and whether it is unavailable.
+func disrupted(n *corev1.Node) (claimed, unavailable bool) {
 	claims, err := v1alpha1.ParseClaims(n.Annotations)
-	if err != nil {
-		return true, err.Error()
-	}
-	for i := range claims {
-		if !claims[i].RecordsResult() {
-			return true, "claimed by " + claims[i].Rollout
-		}
-	}
-	if n.Spec.Unschedulable {
-		return false, "unschedulable"
-	}
-	for i := range n.Status.Conditions {
-		if c := &n.Status.Conditions[i]; c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
-			return false, ""
-		}
-	}
-	return false, "not ready"
+	claimed = err != nil || slices.ContainsFunc(claims, func(c v1alpha1.Claim) bool { return !c.RecordsResult() })
+	return claimed, claimed || n.Spec.Unschedulable || !isReady(n)
+}
+
+func isReady(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
 }
 
 // left says what a turn has left on a node.
@@ -205,6 +272,14 @@ func (b *bench) checkNodes(ctx context.Context, r *result, more func(*corev1.Nod
 		}
 	}
 	return nil
+}
+
+// updated reports whether the status of a NodeRollout says that all nodes are updated.
+func (b *bench) updated(ctx context.Context, rollout *v1alpha1.NodeRollout) (bool, error) {
+	err := b.client.Get(ctx, client.ObjectKeyFromObject(rollout), rollout)
+	is := &rollout.Status
+	return is.ObservedGeneration == rollout.Generation && is.Counts != nil && int(is.Counts.Updated) == b.size && int(is.Counts.Total) == b.size &&
+		meta.IsStatusConditionTrue(is.Conditions, v1alpha1.ConditionReady), err
 }
 
 func names(nodes []corev1.Node) []string {

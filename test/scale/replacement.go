@@ -9,15 +9,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -94,16 +91,21 @@ type replacementRun struct {
 }
 
 func setupReplacement(ctx context.Context, b *bench) (*setup, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	atOnce := surged(b.surge, b.size)
-	r := &replacementRun{bench: b, double: doubles[b.cloud], atOnce: atOnce, tally: newNodeTally(atOnce, 0, newTurnTimes(stepReleased, stepClaimed, stepCordoned, stepReleased))}
+	surge := ptr.To(intstr.Parse(b.surge))
+	atOnce, err := intstr.GetScaledValueFromIntOrPercent(surge, b.size, true)
+	if err != nil {
+		return nil, err
+	}
+	atOnce = min(atOnce, v1alpha1.MaxMachineTurns)
+	r := &replacementRun{bench: b, double: doubles[b.cloud], atOnce: atOnce}
+	r.tally = newNodeTally(atOnce, 0, stepReleased, stepClaimed, stepCordoned, stepReleased)
 	r.world = clouds.New(ctx, clouds.Options{
 		Hosts: clouds.SimulatedHosts(r.cluster), CreateTime: seconds(b.machineSeconds), DeleteTime: seconds(b.machineSeconds),
 		Identify: r.identify, ID: r.id,
 	})
 	server := httptest.NewServer(r.handler(r.world))
 	b.env = r.double.env(server.URL)
-	surge := ptr.To(intstr.Parse(b.surge))
+	b.stops = append(b.stops, server.Close, r.world.Wait)
 	r.rollout = &v1alpha1.NodeRollout{
 		ObjectMeta: metav1.ObjectMeta{Name: "machines"},
 		Spec: v1alpha1.NodeRolloutSpec{
@@ -114,58 +116,40 @@ func setupReplacement(ctx context.Context, b *bench) (*setup, error) {
 			},
 		},
 	}
-	stop := func() {
-		cancel()
-		server.Close()
-		r.world.Wait()
-	}
 	say("creating a scale set of %d machines", b.size)
 	if err := r.world.Create(ctx, clouds.Set{Name: r.set, Image: oldImage, Capacity: b.size, Zones: r.zones}); err != nil {
-		stop()
 		return nil, err
 	}
-	if err := r.untilReady(ctx); err != nil {
-		stop()
-		return nil, err
-	}
-	return &setup{bare: r.bare, subjects: []*subject{r.subject()}, stop: stop}, nil
-}
-
-// surged is how many machines more there may be.
-func surged(surge string, machines int) int {
-	text, percent := strings.CutSuffix(surge, "%")
-	n, _ := strconv.Atoi(text) // parse has checked it.
-	if percent {
-		n = (machines*n + 99) / 100
-	}
-	return min(n, v1alpha1.MaxMachineTurns)
+	return &setup{bare: r.bare, ideal: r.ideal(), subjects: []*subject{r.subject()}}, r.untilReady(ctx)
 }
 
 func (r *replacementRun) ideal() time.Duration {
 	return inRounds(r.size, r.atOnce, 2*r.machineSeconds)
 }
 
-// bare adds a machine for each and deletes the old one, as many at once as the surge. Nothing is evicted.
+// bare adds a machine for each, waits for its node, drains the old one and deletes it, as many at once as the surge.
 func (r *replacementRun) bare(ctx context.Context) (time.Duration, error) {
-	until := func(ctx context.Context, t *clouds.Task) error {
-		return wait.PollUntilContextCancel(ctx, 20*time.Millisecond, true, func(context.Context) (bool, error) { return t.Done() })
-	}
 	machines := r.world.Machines(r.set)
-	took, err := each(ctx, r.size, r.atOnce, func(ctx context.Context, i int) error {
-		_, task, err := r.world.Add(r.set, machines[i].Zone, nil, 1)
+	took, err := r.bareTurns(ctx, r.atOnce, func(ctx context.Context, l *onlooker, i int) error {
+		old := machines[i]
+		added, _, err := r.world.Add(r.set, old.Zone, nil, 1)
 		if err != nil {
 			return err
 		}
-		if err := until(ctx, task); err != nil {
+		if err := l.untilNode(ctx, added[0].NodeName, func(n *corev1.Node) bool { return isReady(n) && len(n.Spec.Taints) == 0 }); err != nil {
 			return err
 		}
-		if task, err = r.world.Delete(r.set, []string{machines[i].ID}, true); err != nil {
+		if err := r.drain(ctx, l, old.NodeName); err != nil {
 			return err
 		}
-		if err := until(ctx, task); err != nil {
+		if _, err := r.world.Delete(r.set, []string{old.ID}, true); err != nil {
 			return err
 		}
-		return r.raw.CoreV1().Nodes().Delete(ctx, machines[i].NodeName, metav1.DeleteOptions{})
+		// The cloud says no more of a machine that is gone than its Node does.
+		if err := l.untilNode(ctx, old.NodeName, func(n *corev1.Node) bool { return !isReady(n) }); err != nil {
+			return err
+		}
+		return r.raw.CoreV1().Nodes().Delete(ctx, old.NodeName, metav1.DeleteOptions{})
 	})
 	if err != nil {
 		return 0, err
@@ -179,16 +163,16 @@ func (r *replacementRun) subject() *subject {
 			if image == newImage && r.tally.released() < r.size {
 				return false, nil
 			}
-			err := r.client.Get(ctx, client.ObjectKeyFromObject(r.rollout), r.rollout)
-			return r.complete(image), err
+			updated, err := r.updated(ctx, r.rollout)
+			return updated && r.complete(image), err
 		}}
 	}
 	update := pass(stageUpdate, newImage, func(context.Context) error {
 		return r.world.Edit(r.set, func(s *clouds.Set) error { s.Image = newImage; return nil })
 	})
 	update.ideal, update.compared = r.ideal(), true
-	s := &subject{
-		name: "replacement", namespace: namespace, object: r.rollout, watches: []watched{r.tally.watch(r.bench)}, progress: r.tally.progress,
+	return &subject{
+		name: "replacement", objects: []client.Object{r.rollout}, watches: []watched{r.tally.watch(r.bench)}, progress: r.tally.progress,
 		prepare: func(ctx context.Context) error {
 			nodes, err := r.nodes(ctx)
 			if err != nil {
@@ -197,25 +181,21 @@ func (r *replacementRun) subject() *subject {
 			r.original, r.journal = names(nodes), len(r.world.Journal())
 			return r.deployForNodes(ctx)
 		},
-		meters: []*meter{operatorMeter(), {name: "cloud", calls: r.world.Calls, changes: r.changes}},
+		meters: []*meter{controllerMeter(nil), {name: "cloud", calls: r.world.Calls, changes: r.changes}},
 		stages: []*stage{pass(stageFind, oldImage, func(ctx context.Context) error { return r.create(ctx, r.rollout) }), update},
 		check:  r.check,
-	}
-	if r.idle > 0 {
-		s.stages = append(s.stages, &stage{name: stageIdle, units: r.size, check: func(p *phase, result *result) {
+		checkIdle: func(p *phase, result *result) {
 			if r.idle > 2*seconds(r.checkSeconds) && p.Programs[1].All == 0 {
 				result.wrong("the operator asked nothing of the cloud when idle")
 			}
-		}})
+		},
 	}
-	return s
 }
 
-// complete reports whether all machines are of an image, and the status says so, with nothing in progress.
+// complete reports whether all machines are of an image, with nothing in progress.
 func (r *replacementRun) complete(image string) bool {
 	is := &r.rollout.Status
-	if is.ObservedGeneration != r.rollout.Generation || is.Counts == nil || int(is.Counts.Updated) != r.size || int(is.Counts.Total) != r.size ||
-		len(is.Turns) > 0 || len(is.ScaleSets) != 1 || len(is.ScaleSets[0].Operations) > 0 || !meta.IsStatusConditionTrue(is.Conditions, v1alpha1.ConditionReady) {
+	if len(is.Turns) > 0 || len(is.ScaleSets) != 1 || len(is.ScaleSets[0].Operations) > 0 {
 		return false
 	}
 	machines := r.world.Machines(r.set)
@@ -241,7 +221,7 @@ func (r *replacementRun) check(ctx context.Context, result *result) error {
 	end.follow(r.set, r.world.Journal()[r.journal:])
 	result.add(end.verify()...)
 	update := result.stage(stageUpdate)
-	r.tally.times.report(update, r.atOnce)
+	r.tally.report(update, r.atOnce)
 	update.figure("machines at once, at most", float64(end.most))
 	update.figure("machines at once, at least", float64(end.fewest))
 	update.figure("nodes claimed at once", float64(r.tally.mostClaimed))
