@@ -211,11 +211,8 @@ func (b *bench) measureSubject(ctx context.Context, s *subject) (_ *result, err 
 	}
 	m := &measurement{bench: b, subject: s, result: &result{Name: s.name, builtin: s.builtin, ours: !s.builtin && s.peer == nil}}
 	for _, meter := range s.meters {
-		if err := meter.open(b.cluster); err != nil {
+		if err := meter.open(ctx, b.cluster); err != nil {
 			return nil, err
-		}
-		if meter.log != nil {
-			defer meter.log.Close()
 		}
 	}
 	program := b.moult()

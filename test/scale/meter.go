@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -97,7 +98,7 @@ func controllerMeter(p *peer) *meter {
 }
 
 // open makes a meter count requests from now on.
-func (m *meter) open(c *cluster.Cluster) (err error) {
+func (m *meter) open(ctx context.Context, c *cluster.Cluster) (err error) {
 	if m.calls != nil {
 		m.called = m.calls()
 	}
@@ -112,7 +113,8 @@ func (m *meter) open(c *cluster.Cluster) (err error) {
 	if m.log, err = audit.Open(c.AuditLog()); err != nil {
 		return err
 	}
-	return m.log.Read("\x00", func(*audit.Event) {}) // No line has that.
+	context.AfterFunc(ctx, func() { _ = m.log.Close() }) // It is only read.
+	return m.log.Read("\x00", func(*audit.Event) {})     // No line has that.
 }
 
 // read counts the requests since the last time: into u, or into before if they were received before began. It reports whether some came.
