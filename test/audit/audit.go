@@ -22,6 +22,7 @@ type Event struct {
 	RequestURI string    `json:"requestURI"`
 	UserAgent  string    `json:"userAgent"`
 	Received   time.Time `json:"requestReceivedTimestamp"`
+	Logged     time.Time `json:"stageTimestamp"`
 
 	Object struct {
 		Resource    string `json:"resource"`

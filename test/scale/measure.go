@@ -371,6 +371,7 @@ func (m *measurement) stage(ctx context.Context, st *stage) error {
 func (m *measurement) judge(st *stage, p *phase) {
 	for i := range p.Programs {
 		u := &p.Programs[i]
+		p.spread("API server to "+u.Program, u.answered, 99)
 		for _, fault := range u.faults() {
 			m.result.wrong("%s: the API server refused requests of %s: %s", p.Name, u.Program, fault)
 		}

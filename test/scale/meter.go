@@ -30,6 +30,7 @@ type usage struct {
 	Watches int `json:"watches"`
 	// Requests is by verb and resource, and by status where they were refused.
 	Requests map[string]int `json:"requests,omitempty"`
+	answered []time.Duration
 }
 
 // add counts a request. It reports false for watches and leader election.
@@ -42,6 +43,7 @@ func (u *usage) add(e *audit.Event) bool {
 		u.Leases++
 		return false
 	}
+	u.answered = append(u.answered, e.Logged.Sub(e.Received))
 	kind := e.Verb + " " + e.Resource()
 	if e.Refused() {
 		u.Refused++

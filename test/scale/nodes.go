@@ -172,7 +172,7 @@ func (t *nodeTally) report(p *phase, slots int) {
 				gaps = append(gaps, at.Sub(before))
 			}
 		}
-		p.spread(t.steps[i]+" → "+step, gaps)
+		p.spread(t.steps[i]+" → "+step, gaps, 50, 95)
 	}
 	inOrder := func(step string) (times []time.Time) {
 		for _, s := range t.nodes {
@@ -190,18 +190,17 @@ func (t *nodeTally) report(p *phase, slots int) {
 			idle = append(idle, claims[i+slots].Sub(freed))
 		}
 	}
-	p.spread(t.freed+" → next node "+stepClaimed, idle)
+	p.spread(t.freed+" → next node "+stepClaimed, idle, 50, 95)
 }
 
-// spread adds the median and the 95th percentile of durations, in milliseconds.
-func (p *phase) spread(name string, all []time.Duration) {
-	if len(all) == 0 {
-		return
-	}
+// spread adds percentiles of durations, in milliseconds.
+func (p *phase) spread(name string, all []time.Duration, percents ...int) {
 	slices.Sort(all)
-	for _, percent := range []int{50, 95} {
-		value := all[(len(all)-1)*percent/100]
-		p.figure(name+map[int]string{50: ", median in ms", 95: ", 95 % within ms"}[percent], float64(value.Microseconds())/1000)
+	for _, percent := range percents {
+		if len(all) > 0 {
+			value := all[(len(all)-1)*percent/100]
+			p.figure(fmt.Sprintf("%s, %d %% within ms", name, percent), float64(value.Microseconds())/1000)
+		}
 	}
 }
 
