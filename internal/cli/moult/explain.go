@@ -90,14 +90,10 @@ func drawPlace(l *text.Lines, p *view.Part) {
 	if p.Place == 0 {
 		return
 	}
-	line := text.Line{text.Plain.Format("  number %d of %d that wait for a start", p.Place, p.Asking)}
-	if p.Wave != "" {
-		line = append(line, text.Plain.Of(", in wave "+p.Wave))
-	}
-	if len(p.Ahead) > 0 {
-		line = append(line, text.Plain.Of("; before it "+strings.Join(p.Ahead[:min(len(p.Ahead), few)], ", ")))
-	}
-	l.Add(line...)
+	l.Add(
+		text.Plain.Format("  number %d of %d that wait for a start", p.Place, p.Asking), text.Plain.When(p.Wave != "", ", in wave %s", p.Wave),
+		text.Plain.When(len(p.Ahead) > 0, "; before it %s", strings.Join(p.Ahead[:min(len(p.Ahead), few)], ", ")),
+	)
 	if p.Note != "" {
 		l.Add(text.Dim.Of("  (" + p.Note + ")"))
 	}
@@ -123,11 +119,7 @@ func drawChecks(l *text.Lines, p *view.Part) {
 
 // drawPod writes the state of a daemon's pod.
 func drawPod(l *text.Lines, o *view.Pod, version string, now time.Time) {
-	name := "  pod " + o.Name
-	if o.Revision != "" && o.Revision != version {
-		name += " of revision " + o.Revision
-	}
-	line := text.Line{text.Plain.Of(name)}
+	line := text.Line{text.Plain.Of("  pod " + o.Name), text.Plain.When(o.Revision != "" && o.Revision != version, " of revision %s", o.Revision)}
 	switch {
 	case o.Deleted != nil:
 		line = append(line, text.Yellow.Of("  being deleted"), since(o.Deleted, "", now))
@@ -136,10 +128,7 @@ func drawPod(l *text.Lines, o *view.Pod, version string, now time.Time) {
 	default:
 		line = append(line, text.Red.Of("  not ready"), text.Plain.Of(", made "+text.Since(o.Since, now)+" ago"))
 	}
-	if o.Restarts > 0 {
-		line = append(line, text.Plain.Format(", %d restarts", o.Restarts))
-	}
-	l.Add(append(line, text.Plain.Of(colon(o.Message)))...)
+	l.Add(append(line, text.Plain.When(o.Restarts > 0, ", %d restarts", o.Restarts), text.Plain.Of(colon(o.Message)))...)
 }
 
 // drawCanary writes the state of the canary that keeps the node waiting, or runs on it.
@@ -178,12 +167,7 @@ func since(t *metav1.Time, message string, now time.Time) text.Piece {
 	return text.Plain.Of(text.For(t, now) + colon(message))
 }
 
-func colon(message string) string {
-	if message == "" {
-		return ""
-	}
-	return ": " + message
-}
+func colon(message string) string { return text.When(message != "", ": %s", message) }
 
 func drawNode(l *text.Lines, n *view.Facts, now time.Time) {
 	state, message := text.Green.Of("  ready"), ""
@@ -231,10 +215,7 @@ func drawClaim(l *text.Lines, c *v1alpha1.Claim, now time.Time) {
 		l.Add(text.Plain.Format("  skipped by %s %s ago: the claim records that, and blocks nothing", c.Rollout, text.Since(&c.Failed.Time, now)))
 		return
 	}
-	by := " by " + c.Rollout + text.For(&c.Since, now)
-	if c.Shared {
-		by += ", shared"
-	}
+	by := " by " + c.Rollout + text.For(&c.Since, now) + text.When(c.Shared, ", shared")
 	if c.Failed != nil {
 		by += "; its turn failed " + text.Since(&c.Failed.Time, now) + " ago, and the node waits for a retry"
 	}
@@ -247,36 +228,26 @@ var hostStyles = map[v1alpha1.HostState]text.Style{
 
 // drawHost writes the host's version and offered update, and its ordered and current action.
 func drawHost(l *text.Lines, h *view.Host, now time.Time) {
-	runs, offers := "", "has not said whether there is an update"
-	if h.Version != "" {
-		runs = "runs " + h.Version + ", "
-	}
-	if h.Previous != "" && h.Previous != h.Version {
-		runs += "ran " + h.Previous + " before, "
-	}
+	offers := "has not said whether there is an update"
 	switch h.Update {
 	case v1alpha1.HostUpdateTrue:
 		offers = "has " + cmp.Or(h.Target, "an update or a reboot") + " to offer"
 	case v1alpha1.HostUpdateFalse:
 		offers = "has no update"
 	}
-	if h.Checked != nil {
-		offers += ", checked " + text.Since(h.Checked, now) + " ago"
-	}
-	l.Add(text.Plain.Of("  host " + runs + offers + "; interface " + h.Interface + " (" + h.Label + ")"))
+	l.Add(
+		text.Plain.Of("  host "), text.Plain.When(h.Version != "", "runs %s, ", h.Version),
+		text.Plain.When(h.Previous != "" && h.Previous != h.Version, "ran %s before, ", h.Previous), text.Plain.Of(offers),
+		text.Plain.When(h.Checked != nil, ", checked %s ago", text.Since(h.Checked, now)),
+		text.Plain.Format("; interface %s (%s)", h.Interface, h.Label),
+	)
 
 	action := func(a v1alpha1.HostAction) text.Piece { return text.Bold.Of(string(cmp.Or(a, "none"))) }
-	line := text.Line{
+	l.Add(
 		text.Plain.Of("  host wanted "), action(h.Wanted), text.Plain.Of(", active "), action(h.Active), text.Plain.Of(", state "),
 		hostStyles[h.State].Of(string(cmp.Or(h.State, "none"))),
-	}
-	if h.Asked != "" {
-		line = append(line, text.Plain.Of(", target "+h.Asked))
-	}
-	if h.Attempts > 0 {
-		line = append(line, text.Plain.Format(", attempt %d", h.Attempts))
-	}
-	l.Add(line...)
+		text.Plain.When(h.Asked != "", ", target %s", h.Asked), text.Plain.When(h.Attempts > 0, ", attempt %d", h.Attempts),
+	)
 	if h.Error != "" {
 		l.Add(text.Red.Of("  host error: " + h.Error))
 	}

@@ -56,16 +56,11 @@ func drawHead(l *text.Lines, r *result) {
 		version = "not in the cluster yet"
 	}
 	n := &r.Rollout.Counts
-	counts := []string{text.Count(int(n.Total), "node") + " selected"}
-	for _, part := range []struct {
-		n    int32
-		what string
-	}{{n.Updated, "updated"}, {n.Updating, "in a turn"}, {n.Failed, "failed"}, {r.Rollout.OptedOut, "opted out"}} {
-		if part.n > 0 {
-			counts = append(counts, fmt.Sprintf("%d %s", part.n, part.what))
-		}
-	}
-	l.Add(append(title(&r.Rollout, version), text.Plain.Of("  "+strings.Join(counts, ", ")))...)
+	l.Add(append(title(&r.Rollout, version), text.Plain.Of(text.JoinNonEmpty(", ",
+		"  "+text.Count(int(n.Total), "node")+" selected", text.When(n.Updated > 0, "%d updated", n.Updated),
+		text.When(n.Updating > 0, "%d in a turn", n.Updating), text.When(n.Failed > 0, "%d failed", n.Failed),
+		text.When(r.Rollout.OptedOut > 0, "%d opted out", r.Rollout.OptedOut),
+	)))...)
 }
 
 // drawSteps writes the nodes in order, wave by wave. Nodes beyond the limit are only counted.
@@ -117,10 +112,8 @@ func (c *previewCommand) drawSteps(l *text.Lines, r *result, now time.Time) {
 // drawDaemon writes the lines above an ExtendedDaemonSet's nodes: the canary, how many start at once, and which get a first pod.
 func (c *previewCommand) drawDaemon(l *text.Lines, r *result) {
 	if t := r.Canary; t != nil {
-		on, until := nodes(t.Nodes), "its pods have been ready for "+t.Duration+" and none has restarted for "+t.Calm
-		if len(t.Nodes) > 0 {
-			on += " (" + c.few(t.Nodes) + ")"
-		}
+		on := nodes(t.Nodes) + text.When(len(t.Nodes) > 0, " (%s)", c.few(t.Nodes))
+		until := "its pods have been ready for " + t.Duration + " and none has restarted for " + t.Calm
 		if t.Manual {
 			until = "a person validates it"
 		}
@@ -178,11 +171,8 @@ func endText(r *result, now time.Time) string {
 	case s.End != nil:
 		end = "ends " + about(s.End.Time, now)
 	}
-	end += "; a turn takes " + duration.HumanDuration(time.Duration(s.TurnSeconds)*time.Second)
-	if len(s.Without) > 0 {
-		end += "; not counted: " + strings.Join(s.Without, ", ")
-	}
-	return end
+	return end + "; a turn takes " + duration.HumanDuration(time.Duration(s.TurnSeconds)*time.Second) +
+		text.When(len(s.Without) > 0, "; not counted: %s", strings.Join(s.Without, ", "))
 }
 
 // drawDrains writes what drains would do.
@@ -208,10 +198,7 @@ func (c *previewCommand) drawDrains(l *text.Lines, r *result, s *subject) {
 		}
 		blocked = blocked || len(d.Refused) > 0 || len(d.Held) > 0
 		for _, x := range d.Refused {
-			advice := "no field allows it"
-			if x.Field != "" {
-				advice = x.Field + " would allow it"
-			}
+			advice := cmp.Or(text.When(x.Field != "", "%s would allow it", x.Field), "no field allows it")
 			l.Add(text.Red.Of("    ✗ "+x.Pod+"  "+string(x.Reason)), text.Plain.Of(": it "+x.Message+", and stops the drain; "+advice))
 		}
 		for _, h := range d.Held {

@@ -39,29 +39,18 @@ func frame(s *shown, now time.Time, all bool) text.Lines {
 
 // title names a rollout and its version.
 func title(r *view.Rollout, version string) text.Line {
-	l := text.Line{text.Plain.Of(r.Kind + " "), text.Bold.Of(r.FullName())}
-	if version != "" {
-		l = append(l, text.Plain.Of("  "+version))
-	}
-	return l
+	return text.Line{text.Plain.Of(r.Kind + " "), text.Bold.Of(r.FullName()), text.Plain.When(version != "", "  %s", version)}
 }
 
 // drawHeader makes the lines about the rollout itself.
 func drawHeader(r *view.Rollout, now time.Time) text.Lines {
-	l := append(title(r, r.Version), stateStyles[r.State].Of("  "+string(r.State)), text.Plain.Of(text.For(r.Since, now)))
-	if r.State == view.Complete {
-		l = append(l, text.Plain.Format(", %d of %d updated", r.Counts.Updated, r.Counts.Total))
-	}
-	if r.Stage != "" && r.Stage != edsv1.StateRunning {
-		l = append(l, text.Plain.Format(" (%s)", r.Stage))
-	}
-	if r.OptedOut > 0 {
-		l = append(l, text.Dim.Format(" (%d opted out)", r.OptedOut))
-	}
-	if r.Unlabelled > 0 {
-		l = append(l, text.Dim.Format(" (%d without an interface label)", r.Unlabelled))
-	}
-	all := text.Lines{l}
+	all := text.Lines{append(title(r, r.Version),
+		stateStyles[r.State].Of("  "+string(r.State)), text.Plain.Of(text.For(r.Since, now)),
+		text.Plain.When(r.State == view.Complete, ", %d of %d updated", r.Counts.Updated, r.Counts.Total),
+		text.Plain.When(r.Stage != "" && r.Stage != edsv1.StateRunning, " (%s)", r.Stage),
+		text.Dim.When(r.OptedOut > 0, " (%d opted out)", r.OptedOut),
+		text.Dim.When(r.Unlabelled > 0, " (%d without an interface label)", r.Unlabelled),
+	)}
 	if r.State != view.Complete && r.State != view.Pending && r.Counts.Total > 0 {
 		all = append(all, progressBar(r.Counts))
 		if p := r.Pods; p != nil {
@@ -91,26 +80,21 @@ const barWidth = 30
 // progressBar draws a rollout's progress as a bar and text.
 func progressBar(c v1alpha1.UnitCounts) text.Line {
 	l := text.Line{text.Plain.Of("  ")}
-	counts := []string{fmt.Sprintf("%d of %d updated", c.Updated, c.Total)}
 	done, cells := 0, 0
 	for _, part := range []struct {
 		n     int32
-		what  string
 		cell  string
 		style text.Style
-	}{
-		{c.Updated, "", "█", text.Green}, {c.Updating, "updating", "▓", text.Yellow},
-		{c.Failed, "failed", "×", text.Red}, {c.Waiting, "waiting", "░", text.Dim},
-	} {
+	}{{c.Updated, "█", text.Green}, {c.Updating, "▓", text.Yellow}, {c.Failed, "×", text.Red}, {c.Waiting, "░", text.Dim}} {
 		done += int(part.n)
 		end := done * barWidth / int(c.Total)
 		l = append(l, part.style.Of(strings.Repeat(part.cell, end-cells)))
 		cells = end
-		if part.n > 0 && part.what != "" {
-			counts = append(counts, fmt.Sprintf("%d %s", part.n, part.what))
-		}
 	}
-	return append(l, text.Plain.Of("  "+strings.Join(counts, ", ")))
+	return append(l, text.Plain.Of(text.JoinNonEmpty(", ",
+		fmt.Sprintf("  %d of %d updated", c.Updated, c.Total), text.When(c.Updating > 0, "%d updating", c.Updating),
+		text.When(c.Failed > 0, "%d failed", c.Failed), text.When(c.Waiting > 0, "%d waiting", c.Waiting),
+	)))
 }
 
 // drawScaleSets makes a line for each scale set. If the rollout is complete, it shows only those with trouble.
@@ -121,9 +105,8 @@ func drawScaleSets(r *view.Rollout, now time.Time) text.Lines {
 		if s.Reason == "" && r.State == view.Complete {
 			continue
 		}
-		parts := []string{fmt.Sprintf("  scale set %s: %s", s.Name, text.Count(int(s.Machines), "machine"))}
-		if s.Outdated > 0 {
-			parts = append(parts, fmt.Sprintf("%d outdated", s.Outdated))
+		parts := []string{
+			fmt.Sprintf("  scale set %s: %s", s.Name, text.Count(int(s.Machines), "machine")), text.When(s.Outdated > 0, "%d outdated", s.Outdated),
 		}
 		for j := range s.Operations {
 			switch o := &s.Operations[j]; o.Kind {
@@ -135,13 +118,9 @@ func drawScaleSets(r *view.Rollout, now time.Time) text.Lines {
 				parts = append(parts, "its image being set")
 			}
 		}
-		if s.Image != "" {
-			parts = append(parts, "image "+path.Base(s.Image))
-		}
-		if s.RolledBack != "" {
-			parts = append(parts, "put back in place of "+path.Base(s.RolledBack))
-		}
-		l := text.Line{text.Plain.Of(strings.Join(parts, ", "))}
+		parts = append(parts, text.When(s.Image != "", "image %s", path.Base(s.Image)),
+			text.When(s.RolledBack != "", "put back in place of %s", path.Base(s.RolledBack)))
+		l := text.Line{text.Plain.Of(text.JoinNonEmpty(", ", parts...))}
 		if s.Reason != "" {
 			l = append(l, text.Red.Of("  "+string(s.Reason)), since(s.Since, s.Message, now))
 		}
@@ -217,24 +196,9 @@ func (c *columns) node(symbol string, s text.Style, n *view.Node, word, message 
 		text.Plain.Of(text.Fill(n.Node, c.name) + "  "),
 		s.Format("%-*s  ", c.phase, word),
 		text.Plain.Format("%-5s  ", text.Since(n.Since, c.now)),
-		text.Dim.Of(text.JoinNonEmpty(", ", append(marks(n), message)...)),
+		text.Dim.Of(text.JoinNonEmpty(", ",
+			text.JoinNonEmpty(" → ", n.Version, n.Target), text.When(n.Canary, "canary"),
+			text.When(n.Cordoned && !n.InTurn() && n.State != v1alpha1.UnitFailed, "cordoned"), text.When(n.NotReady, "not ready"), message,
+		)),
 	}
-}
-
-// marks are states of the node that its turn does not explain.
-func marks(n *view.Node) []string {
-	var all []string
-	if versions := text.JoinNonEmpty(" → ", n.Version, n.Target); versions != "" {
-		all = append(all, versions)
-	}
-	if n.Canary {
-		all = append(all, "canary")
-	}
-	if n.Cordoned && !n.InTurn() && n.State != v1alpha1.UnitFailed {
-		all = append(all, "cordoned")
-	}
-	if n.NotReady {
-		all = append(all, "not ready")
-	}
-	return all
 }

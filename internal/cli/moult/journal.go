@@ -100,9 +100,6 @@ func (j *journal) node(n *view.Node) string {
 }
 
 func headline(r *view.Rollout) string {
-	said := strings.TrimSpace(r.Version + " " + string(r.State))
-	if r.Counts.Total > 0 && r.State != view.Pending {
-		said += fmt.Sprintf(", %d of %d updated", r.Counts.Updated, r.Counts.Total)
-	}
-	return text.JoinNonEmpty(": ", said, r.Message)
+	counts := text.When(r.Counts.Total > 0 && r.State != view.Pending, ", %d of %d updated", r.Counts.Updated, r.Counts.Total)
+	return strings.TrimSpace(r.Version+" "+string(r.State)) + counts + colon(r.Message)
 }

@@ -22,12 +22,7 @@ var waveStyles = map[v1alpha1.WaveState]text.Style{
 func drawSteering(r *view.Rollout, now time.Time) text.Lines {
 	var all text.Lines
 	arg := source.Arg(r.Kind, r.Namespace, r.Name)
-	command := func(line string) text.Piece {
-		if now.IsZero() {
-			return text.Piece{}
-		}
-		return text.Dim.Of("  (" + line + ")")
-	}
+	command := func(line string) text.Piece { return text.Dim.When(line != "" && !now.IsZero(), "  (%s)", line) }
 	if r.Paused && r.State != view.Complete {
 		paused, resume := "paused", "kubectl moult resume "+arg
 		if r.PausedBy != "" {
@@ -36,11 +31,7 @@ func drawSteering(r *view.Rollout, now time.Time) text.Lines {
 		all.Add(text.Yellow.Of("  "+paused+": nothing new starts"), command(resume))
 	}
 	if r.Halted != "" {
-		l := text.Line{text.Red.Of("  halted: " + r.Halted)}
-		if r.Kind != source.DaemonSet.Name {
-			l = append(l, command("kubectl moult retry "+arg))
-		}
-		all.Add(l...)
+		all.Add(text.Red.Of("  halted: "+r.Halted), command(text.When(r.Kind != source.DaemonSet.Name, "kubectl moult retry %s", arg)))
 	}
 	if c := r.Canary; c != nil && c.State != view.CanaryProgressing {
 		style, did, verb := text.Yellow, "paused", "unpause"
@@ -51,17 +42,12 @@ func drawSteering(r *view.Rollout, now time.Time) text.Lines {
 		all.Add(style.Of(what), command("kubectl eds canary "+verb+" "+r.Name+" -n "+r.Namespace))
 	}
 	if w := r.Wave; w != nil && r.State != view.Complete {
-		l := text.Line{
+		message := waveMessage(r)
+		all.Add(
 			text.Plain.Format("  wave %d of %d, %s: ", w.Number, w.Of, w.Name), waveStyles[w.State].Of(string(w.State)),
-			text.Plain.Format("%s, %d of %d updated", text.For(&w.Since, now), w.Updated, w.Nodes),
-		}
-		if message := waveMessage(r); message != "" {
-			l = append(l, text.Plain.Of("; "+message))
-		}
-		if w.State == v1alpha1.WaveWaitingForApproval {
-			l = append(l, command("kubectl moult approve "+arg))
-		}
-		all.Add(l...)
+			text.Plain.Format("%s, %d of %d updated", text.For(&w.Since, now), w.Updated, w.Nodes), text.Plain.When(message != "", "; %s", message),
+			command(text.When(w.State == v1alpha1.WaveWaitingForApproval, "kubectl moult approve %s", arg)),
+		)
 	}
 	return all
 }

@@ -38,6 +38,14 @@ func (s Style) Of(text string) Piece { return Piece{Text: text, Style: s} }
 // Format returns a piece of formatted text in this style.
 func (s Style) Format(format string, args ...any) Piece { return s.Of(fmt.Sprintf(format, args...)) }
 
+// When returns formatted text in this style if the condition holds; else nothing.
+func (s Style) When(holds bool, format string, args ...any) Piece {
+	if !holds {
+		return Piece{}
+	}
+	return s.Format(format, args...)
+}
+
 // Line is one line of output.
 type Line []Piece
 

@@ -29,6 +29,14 @@ func Some(n int, words []string, separator string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(words[:n], separator), len(words)-n)
 }
 
+// When returns formatted text if the condition holds; else nothing.
+func When(holds bool, format string, args ...any) string {
+	if !holds {
+		return ""
+	}
+	return fmt.Sprintf(format, args...)
+}
+
 // Count returns "1 node" or "2 nodes".
 func Count(n int, noun string) string {
 	if n == 1 {
@@ -52,8 +60,6 @@ func Since(t *metav1.Time, now time.Time) string {
 
 // For returns " for 3m"; empty if t or now is unknown.
 func For(t *metav1.Time, now time.Time) string {
-	if since := Since(t, now); since != "" {
-		return " for " + since
-	}
-	return ""
+	since := Since(t, now)
+	return When(since != "", " for %s", since)
 }
