@@ -5,6 +5,7 @@ package view
 import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"moult.dev/moult/api/v1alpha1"
 )
@@ -23,9 +24,7 @@ func (c *Cluster) describe(nr *v1alpha1.NodeRollout) units {
 	u.described = Rollout{
 		Kind: KindNodeRollout, Name: nr.Name, Version: s.Revision, Revision: s.Revision, Versions: s.Versions, Wave: s.Wave,
 		TurnSeconds: s.TurnSeconds, Paused: nr.Spec.Strategy != nil && nr.Spec.Strategy.Paused, ScaleSets: s.ScaleSets,
-	}
-	if s.Counts != nil {
-		u.described.Counts = *s.Counts
+		Counts: ptr.Deref(s.Counts, v1alpha1.UnitCounts{}),
 	}
 	u.conditions = rolloutConditions{
 		object: nr, observed: s.ObservedGeneration,

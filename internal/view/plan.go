@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
@@ -32,9 +33,7 @@ func (c *Cluster) plan(p *upgradev1.Plan, named string, preview *Supposition) *p
 	u.described = Rollout{
 		Kind: "Plan", Namespace: p.Namespace, Name: p.Name, Version: s.LatestVersion, Revision: s.LatestHash,
 		Wave: s.Wave, TurnSeconds: s.TurnSeconds, Paused: p.Spec.Strategy != nil && p.Spec.Strategy.Paused,
-	}
-	if s.Counts != nil {
-		u.described.Counts = *s.Counts
+		Counts: ptr.Deref(s.Counts, v1alpha1.UnitCounts{}),
 	}
 	if u.nodes = u.listed; c.nodes == nil {
 		return u

@@ -34,6 +34,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/api/v1alpha1"
@@ -112,35 +113,37 @@ type Node struct {
 	Cordoned bool `json:"cordoned,omitempty"`
 }
 
-// judged is a rollout of any kind, as its controller judges it.
+// judge judges a rollout of one kind as its controller does.
+type judge interface {
+	rollout() Rollout
+	// unselected says why the rollout does not concern a node; else "".
+	unselected(n *corev1.Node) string
+	// explain adds to a node's part what keeps the node from starting.
+	explain(part *Part)
+}
+
+// judged is a rollout of any kind.
 type judged struct {
 	Rollout
-	// unselected says why the rollout does not concern a node; else "".
-	unselected func(*corev1.Node) string
-	// explain adds to a node's part what keeps the node from starting.
-	explain func(*Part)
+	judge
 }
 
 // judge returns all rollouts, sorted by namespace and name. The node called named counts even if it opted out.
 func (c *Cluster) judge(named string) []judged {
 	var all []judged
+	add := func(j judge) { all = append(all, judged{j.rollout(), j}) }
 	for i := range c.plans {
-		u := c.plan(&c.plans[i], named, nil)
-		all = append(all, judged{u.rollout(), u.unselected, u.explain})
+		add(c.plan(&c.plans[i], named, nil))
 	}
 	for i := range c.daemons.Sets {
-		d := c.daemonSet(&c.daemons.Sets[i])
-		all = append(all, judged{d.rollout(), d.unselected, d.explain})
+		add(c.daemonSet(&c.daemons.Sets[i]))
 	}
 	for i := range c.nodeRollouts {
-		nr := &c.nodeRollouts[i]
-		if nr.Spec.Replacement != nil {
-			u := c.machines(nr, named, nil)
-			all = append(all, judged{u.rollout(), u.unselected, u.explain})
-			continue
+		if nr := &c.nodeRollouts[i]; nr.Spec.Replacement != nil {
+			add(c.machines(nr, named, nil))
+		} else {
+			add(c.hosts(nr, named, nil))
 		}
-		u := c.hosts(nr, named, nil)
-		all = append(all, judged{u.rollout(), u.unselected, u.explain})
 	}
 	slices.SortFunc(all, func(a, b judged) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(b.Kind, a.Kind))
@@ -159,17 +162,10 @@ func (c *Cluster) Rollouts() []Rollout {
 }
 
 // FullName is the rollout's name, as namespace/name if it has a namespace.
-func (r *Rollout) FullName() string { return fullName(r.Namespace, r.Name) }
+func (r *Rollout) FullName() string { return cache.NewObjectName(r.Namespace, r.Name).String() }
 
 // FullName is how people call the rollout.
-func (o *Other) FullName() string { return fullName(o.Namespace, o.Name) }
-
-func fullName(namespace, name string) string {
-	if namespace == "" {
-		return name
-	}
-	return namespace + "/" + name
-}
+func (o *Other) FullName() string { return cache.NewObjectName(o.Namespace, o.Name).String() }
 
 // ContinuesFailed reports whether a machine's turn has failed but continues without a retry: its replacement is still being added,
 // or has joined and is not healthy yet.
