@@ -100,6 +100,6 @@ func (c *command) setFailed(ctx context.Context, src *source.Source, revision st
 			status.Conditions = append(status.Conditions, condition)
 		}
 		// The whole status is written: the API server refuses one without its required fields.
-		return &source.Change{Merge: map[string]any{"status": status}, Subresource: "status"}, nil
+		return &source.Change{Merge: map[string]any{"status": status}, Subresources: []string{"status"}}, nil
 	})
 }

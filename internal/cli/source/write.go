@@ -7,21 +7,18 @@ import (
 	"encoding/json"
 	"fmt"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 )
-
-// attempts bounds how often an object is read and written again after a conflict.
-const attempts = 5
 
 // Change is what is written to an object: a merge patch, or a JSON patch. It needs no resourceVersion: Write adds it.
 type Change struct {
 	Merge map[string]any
 	JSON  []map[string]any
-	// Subresource is the subresource to write; empty for the object itself.
-	Subresource string
+	// Subresources names the subresource to write; none is the object itself.
+	Subresources []string
 }
 
 // Write changes an object, with its resourceVersion as precondition. change gets the current object, and returns nil if there is
@@ -29,7 +26,7 @@ type Change struct {
 func (src *Source) Write(
 	ctx context.Context, k *Kind, name string, o metav1.PatchOptions, change func(*unstructured.Unstructured) (*Change, error),
 ) error {
-	for attempt := 1; ; attempt++ {
+	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		u, err := src.Get(ctx, k, name)
 		if err != nil {
 			return err
@@ -38,14 +35,11 @@ func (src *Source) Write(
 		if err != nil || c == nil {
 			return err
 		}
-		err = src.patch(ctx, k, u, o, c)
-		if err == nil {
-			return nil
-		}
-		if !apierrors.IsConflict(err) || attempt == attempts {
+		if err := src.patch(ctx, k, u, o, c); err != nil {
 			return fmt.Errorf("writing %s, %w", k.String(name), err)
 		}
-	}
+		return nil
+	})
 }
 
 func (src *Source) patch(ctx context.Context, k *Kind, u *unstructured.Unstructured, o metav1.PatchOptions, c *Change) error {
@@ -61,11 +55,7 @@ func (src *Source) patch(ctx context.Context, k *Kind, u *unstructured.Unstructu
 	if err != nil {
 		return err
 	}
-	var subresources []string
-	if c.Subresource != "" {
-		subresources = []string{c.Subresource}
-	}
-	_, err = src.Of(k).Patch(ctx, u.GetName(), how, body, o, subresources...)
+	_, err = src.Of(k).Patch(ctx, u.GetName(), how, body, o, c.Subresources...)
 	return err
 }
 

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	ktesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/util/retry"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 )
@@ -27,7 +28,7 @@ func TestWriteAgain(t *testing.T) {
 	}{
 		"at once":           {conflicts: 0, reads: 1},
 		"after others":      {conflicts: 2, reads: 3},
-		"others never stop": {conflicts: 100, reads: attempts, err: "writing extendeddaemonset.datadoghq.com/foo, "},
+		"others never stop": {conflicts: 100, reads: retry.DefaultRetry.Steps, err: "writing extendeddaemonset.datadoghq.com/foo, "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			kinds := map[schema.GroupVersionResource]string{DaemonSet.Resource: "ExtendedDaemonSetList"}
