@@ -36,7 +36,14 @@ func (src *Source) ReadRollouts(ctx context.Context, named Target) (f Found, err
 		if named.Kind != nil && named.Kind != k {
 			continue
 		}
-		err := src.readKind(ctx, &f, k, named.Name)
+		switch k {
+		case Plan:
+			f.Plans, err = Read[upgradev1.Plan](ctx, src, k, Named(named.Name))
+		case DaemonSet:
+			f.DaemonSets, err = Read[edsv1.ExtendedDaemonSet](ctx, src, k, Named(named.Name))
+		case NodeRollout:
+			f.NodeRollouts, err = Read[v1alpha1.NodeRollout](ctx, src, k, Named(named.Name))
+		}
 		switch {
 		case err == nil:
 			continue
@@ -56,18 +63,6 @@ func (src *Source) ReadRollouts(ctx context.Context, named Target) (f Found, err
 		return f, src.NotFound(ctx, named.Kind, named.Name)
 	}
 	return f, nil
-}
-
-func (src *Source) readKind(ctx context.Context, f *Found, k *Kind, name string) (err error) {
-	switch k {
-	case Plan:
-		f.Plans, err = Read[upgradev1.Plan](ctx, src, k, Named(name))
-	case DaemonSet:
-		f.DaemonSets, err = Read[edsv1.ExtendedDaemonSet](ctx, src, k, Named(name))
-	case NodeRollout:
-		f.NodeRollouts, err = Read[v1alpha1.NodeRollout](ctx, src, k, Named(name))
-	}
-	return err
 }
 
 // ReadNodes returns all nodes; nil when they may not be listed.
