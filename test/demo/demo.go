@@ -331,9 +331,7 @@ type target struct {
 	namespace string
 }
 
-func (t target) REST() (*rest.Config, error) { return t.config, nil }
-
-func (t target) Namespace() (string, error) { return t.namespace, nil }
+func (t target) Load() (*rest.Config, string, error) { return t.config, t.namespace, nil }
 
 // until waits until an object of the cluster is so, and returns it. An API server that does not answer is asked again.
 func until[T client.Object](ctx context.Context, d *demo, empty T, namespace, name string, so func(T) bool) (now T) {

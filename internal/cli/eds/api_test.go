@@ -60,9 +60,8 @@ type bench struct {
 	limit chan time.Time
 }
 
-// Namespace and REST make it a configuration.
-func (b *bench) Namespace() (string, error)  { return b.namespace, nil }
-func (b *bench) REST() (*rest.Config, error) { return b.config, nil }
+// Load implements source.Config.
+func (b *bench) Load() (*rest.Config, string, error) { return b.config, b.namespace, nil }
 
 // TestAPI runs the commands against a real API server. No operator runs: objects have the status that a test gives them.
 func TestAPI(t *testing.T) {

@@ -23,8 +23,7 @@ var noStreams genericiooptions.IOStreams
 // nowhere is a configuration without a cluster.
 type nowhere struct{}
 
-func (nowhere) Namespace() (string, error)  { return "default", nil }
-func (nowhere) REST() (*rest.Config, error) { return nil, errors.New("no cluster") }
+func (nowhere) Load() (*rest.Config, string, error) { return nil, "", errors.New("no cluster") }
 
 // annotated compares the annotations of an ExtendedDaemonSet.
 func (b *bench) annotated(eds *edsv1.ExtendedDaemonSet, want map[string]string) {

@@ -41,47 +41,32 @@ func (f *Flags) Add(flags *pflag.FlagSet) {
 	_ = flags.MarkHidden("cache-dir") // Accepted, unused.
 }
 
-func (f *Flags) loader() (clientcmd.ClientConfig, error) {
+// Load implements Config.
+func (f *Flags) Load() (*rest.Config, string, error) {
 	extras := map[string][]string{}
 	for _, extra := range f.userExtra {
 		key, value, ok := strings.Cut(extra, "=")
 		if !ok {
-			return nil, fmt.Errorf("reading --as-user-extra, %q is not key=value", extra)
+			return nil, "", fmt.Errorf("reading --as-user-extra, %q is not key=value", extra)
 		}
 		extras[key] = append(extras[key], value)
 	}
 	f.overrides.AuthInfo.ImpersonateUserExtra = extras
-	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(f.rules, &f.overrides), nil
-}
-
-// REST implements Config.
-func (f *Flags) REST() (*rest.Config, error) {
-	loader, err := f.loader()
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(f.rules, &f.overrides)
+	namespace, _, err := loader.Namespace()
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	config, err := loader.ClientConfig()
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	config.QPS, config.Burst = qps, burst
-	return config, nil
-}
-
-// Namespace implements Config.
-func (f *Flags) Namespace() (string, error) {
-	loader, err := f.loader()
-	if err != nil {
-		return "", err
-	}
-	namespace, _, err := loader.Namespace()
-	return namespace, err
+	return config, namespace, nil
 }
 
 // Config says which cluster and namespace a command uses.
 type Config interface {
-	// REST returns the client configuration.
-	REST() (*rest.Config, error)
-	// Namespace returns the default namespace.
-	Namespace() (string, error)
+	// Load returns the client configuration and the default namespace.
+	Load() (*rest.Config, string, error)
 }

@@ -63,16 +63,12 @@ func TestConfig(t *testing.T) {
 			if err := set.Parse(append(tc.args, "--kubeconfig", path)); err != nil {
 				t.Fatal(err)
 			}
-			namespace, err := flags.Namespace()
+			config, namespace, err := flags.Load()
 			if err == nil && tc.err != "" || err != nil && err.Error() != tc.err {
 				t.Fatalf("%v, want %q", err, tc.err)
 			}
 			if tc.err != "" {
 				return
-			}
-			config, err := flags.REST()
-			if err != nil {
-				t.Fatal(err)
 			}
 			if extra := config.Impersonate.Extra["k"]; len(extra) > 1 {
 				t.Errorf("the user extra is there more than once: %q", extra)

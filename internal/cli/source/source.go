@@ -49,11 +49,7 @@ type Source struct {
 
 // Connect makes clients of the cluster and for the namespace of the command line.
 func Connect(cluster Config) (*Source, error) {
-	namespace, err := cluster.Namespace()
-	if err != nil {
-		return nil, err
-	}
-	config, err := cluster.REST()
+	config, namespace, err := cluster.Load()
 	if err != nil {
 		return nil, err
 	}

@@ -24,7 +24,6 @@ func Verb(cluster Config, cmd *cobra.Command, kinds []*Kind, run func(context.Co
 	if cmd.Args == nil {
 		cmd.Args = cobra.ExactArgs(1)
 	}
-	cmd.SilenceUsage = true
 	cmd.ValidArgsFunction = Complete(cluster, kinds...)
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		var named Target
@@ -50,12 +49,11 @@ func Verb(cluster Config, cmd *cobra.Command, kinds []*Kind, run func(context.Co
 func Complete(cluster Config, kinds ...*Kind) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, prefix string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
 		const none = cobra.ShellCompDirectiveNoFileComp
-		namespace, errNamespace := cluster.Namespace()
-		rest, errREST := cluster.REST()
-		if len(args) > 0 || errNamespace != nil || errREST != nil {
+		config, namespace, err := cluster.Load()
+		if len(args) > 0 || err != nil {
 			return nil, none
 		}
-		client, err := metadata.NewForConfig(rest)
+		client, err := metadata.NewForConfig(config)
 		if err != nil {
 			return nil, none
 		}
@@ -65,19 +63,16 @@ func Complete(cluster Config, kinds ...*Kind) cobra.CompletionFunc {
 			if all || !k.Namespaced {
 				within = ""
 			}
-			list, err := client.Resource(k.Resource).Namespace(within).List(cmd.Context(), metav1.ListOptions{})
-			if err != nil {
-				continue
-			}
-			for j := range list.Items {
-				name := list.Items[j].Name
+			// What can't be listed is not offered.
+			_ = Each(cmd.Context(), client.Resource(k.Resource).Namespace(within), metav1.ListOptions{}, func(o *metav1.PartialObjectMetadata) {
+				name := o.Name
 				if i > 0 {
 					name = k.Short(name)
 				}
 				if strings.HasPrefix(name, prefix) {
 					names = append(names, name)
 				}
-			}
+			})
 		}
 		return names, none
 	}
