@@ -19,15 +19,15 @@ import (
 // clouds connects to clouds: once for each distinct provider, when a rollout first needs it. It looks for credentials only then.
 type clouds struct {
 	azureEndpoint, gcpEndpoint string
-	lookup                     func(string) (string, bool)
+	getenv                     func(string) string
 	connect                    func(context.Context, *v1alpha1.CloudProvider) (cloud.Cloud, error)
 
 	mu        sync.Mutex
 	connected map[string]cloud.Cloud
 }
 
-func newClouds(lookup func(string) (string, bool)) *clouds {
-	c := &clouds{lookup: lookup, connected: map[string]cloud.Cloud{}}
+func newClouds(getenv func(string) string) *clouds {
+	c := &clouds{getenv: getenv, connected: map[string]cloud.Cloud{}}
 	c.connect = c.dial
 	return c
 }
@@ -59,11 +59,10 @@ func (c *clouds) of(ctx context.Context, p *v1alpha1.CloudProvider) (cloud.Cloud
 
 // dial connects to the cloud of a provider. The environment may name the subscription and the resource group.
 func (c *clouds) dial(ctx context.Context, p *v1alpha1.CloudProvider) (cloud.Cloud, error) {
-	environment := func(name string) string { value, _ := c.lookup(name); return value }
 	switch {
 	case p.Azure != nil:
-		subscription := cmp.Or(p.Azure.SubscriptionID, environment("ARM_SUBSCRIPTION_ID"))
-		group := cmp.Or(p.Azure.ResourceGroup, environment("ARM_RESOURCE_GROUP"))
+		subscription := cmp.Or(p.Azure.SubscriptionID, c.getenv("ARM_SUBSCRIPTION_ID"))
+		group := cmp.Or(p.Azure.ResourceGroup, c.getenv("ARM_RESOURCE_GROUP"))
 		switch {
 		case subscription == "":
 			return nil, cloud.Errorf(cloud.KindDenied, "spec.replacement.provider.azure.subscriptionID, or $ARM_SUBSCRIPTION_ID of the operator, must say the subscription")

@@ -82,7 +82,7 @@ their names and defaults here.`,
 	}
 	variables := s.bind(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		ignored, err := variables.load(os.LookupEnv)
+		ignored, err := variables.load(os.Getenv)
 		if err := errors.Join(append(s.complete(variables), err)...); err != nil {
 			return err
 		}

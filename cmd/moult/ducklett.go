@@ -77,10 +77,10 @@ func (*ducklett) isUsed(flags *pflag.FlagSet) bool {
 
 // rollouts returns the initial NodeRollouts by name. They drain as Ducklett does. Ducklett retries for ever. Here the first failure halts the rollout,
 // because with retries a bad image would reach more nodes before a turn fails.
-func (d *ducklett) rollouts(lookup func(string) (string, bool)) (map[string]*v1alpha1.NodeRolloutSpec, error) {
+func (d *ducklett) rollouts(getenv func(string) string) (map[string]*v1alpha1.NodeRolloutSpec, error) {
 	var problems []error
 	value := func(name string) string {
-		v, _ := lookup(name)
+		v := getenv(name)
 		if v == "" {
 			problems = append(problems, fmt.Errorf("$%s must be given with --%s", name, strings.Join(ducklettFlags, ", --")))
 		}
@@ -88,7 +88,7 @@ func (d *ducklett) rollouts(lookup func(string) (string, bool)) (map[string]*v1a
 	}
 	azure := v1alpha1.AzureProvider{SubscriptionID: value("ARM_SUBSCRIPTION_ID"), ResourceGroup: value("ARM_RESOURCE_GROUP")}
 	cluster := value("CLUSTER_NAME")
-	if managed, _ := lookup("ARM_USE_MANAGED_IDENTITY_EXTENSION"); managed == "true" {
+	if getenv("ARM_USE_MANAGED_IDENTITY_EXTENSION") == "true" {
 		azure.Credential = v1alpha1.AzureCredentialManaged
 	}
 	if len(problems) > 0 {

@@ -37,8 +37,8 @@ const subscription = "00000000-1111-2222-3333-444444444444"
 
 var azureEnvironment = map[string]string{"ARM_SUBSCRIPTION_ID": subscription, "ARM_RESOURCE_GROUP": "rg", "CLUSTER_NAME": "prod"}
 
-func in(environment map[string]string) func(string) (string, bool) {
-	return func(name string) (string, bool) { value, ok := environment[name]; return value, ok }
+func in(environment map[string]string) func(string) string {
+	return func(name string) string { return environment[name] }
 }
 
 // as are Ducklett's settings with these arguments.

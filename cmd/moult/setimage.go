@@ -17,12 +17,12 @@ import (
 const setImage = "set-image"
 
 func newSetImageCommand(streams genericiooptions.IOStreams) *cobra.Command {
-	c := newClouds(os.LookupEnv)
-	cmd := setimage.NewCommand(clock.RealClock{}, streams, os.LookupEnv, c.of)
+	c := newClouds(os.Getenv)
+	cmd := setimage.NewCommand(clock.RealClock{}, streams, os.Getenv, c.of)
 	v := newVariables(cmd.Flags())
 	c.bind(v)
 	cmd.PreRunE = func(*cobra.Command, []string) error {
-		ignored, err := v.load(os.LookupEnv)
+		ignored, err := v.load(os.Getenv)
 		return errors.Join(append(ignored, err)...)
 	}
 	return cmd

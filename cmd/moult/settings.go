@@ -103,7 +103,7 @@ func (s *settings) bind(flags *pflag.FlagSet) *variables {
 	add(v, &s.affinitySupport, "eds-node-affinity-match-support", "1", "EDS_NODEAFFINITYMATCH_SUPPORT", "1 binds daemon pods to their node by node affinity, anything else by spec.nodeName")
 	add(v, &s.daemons.Threads, "eds-threads", 4, "EDS_THREADS", "how many ExtendedDaemonSets are reconciled at once")
 
-	s.clouds = newClouds(os.LookupEnv)
+	s.clouds = newClouds(os.Getenv)
 	s.clouds.bind(v)
 	add(v, &s.etcdCertificates, "etcd-certificates", "/etc/kubernetes/pki/etcd", "MOULT_ETCD_CERTIFICATES", "directory with the certificates for etcd, while nodes of the control plane are replaced: ca.crt and healthcheck-client.{crt,key}, server.{crt,key} or tls.{crt,key}")
 	s.ducklett.bind(v)
@@ -160,7 +160,7 @@ func (s *settings) complete(v *variables) (problems []error) {
 	}
 	if s.ducklett.isUsed(v.flags) {
 		var err error
-		if s.ducklettRollouts, err = s.ducklett.rollouts(s.clouds.lookup); err != nil {
+		if s.ducklettRollouts, err = s.ducklett.rollouts(s.clouds.getenv); err != nil {
 			problems = append(problems, err)
 		}
 		if !s.runs(controllerReplacement) {

@@ -91,10 +91,7 @@ func load(t *testing.T, args []string, environment map[string]string) (s *settin
 	if err := flags.Parse(args); err != nil {
 		t.Fatal(err)
 	}
-	problems, err := v.load(func(name string) (string, bool) {
-		value, ok := environment[name]
-		return value, ok
-	})
+	problems, err := v.load(in(environment))
 	fatal = s.complete(v)
 	if err != nil {
 		fatal = append(fatal, err)

@@ -85,11 +85,11 @@ func (v *variables) require(flag, want string, holds func() bool) {
 
 // load sets the flags that are not given from the environment. As in system-upgrade-controller, an invalid value is reported, and the default
 // applies, so that the operator starts.
-func (v *variables) load(lookup func(string) (string, bool)) (ignored []error, fatal error) {
+func (v *variables) load(getenv func(string) string) (ignored []error, fatal error) {
 	v.flags.VisitAll(func(f *pflag.Flag) {
 		name := v.names[f.Name]
-		value, ok := lookup(name)
-		if name == "" || f.Changed || !ok || value == "" {
+		value := getenv(name)
+		if f.Changed || value == "" {
 			return
 		}
 		err := f.Value.Set(value)

@@ -40,7 +40,7 @@ type command struct {
 	genericiooptions.IOStreams
 	clock   clock.Clock
 	connect Connect
-	lookup  func(string) (string, bool)
+	getenv  func(string) string
 	output  flags.Output
 
 	image      string
@@ -61,9 +61,9 @@ const (
 	providerGCP   = "gcp"
 )
 
-// NewCommand makes the command. lookup returns environment variables. An interrupted context ends the change, and the old images are restored.
-func NewCommand(clk clock.Clock, streams genericiooptions.IOStreams, lookup func(string) (string, bool), connect Connect) *cobra.Command {
-	c := &command{IOStreams: streams, clock: clk, connect: connect, lookup: lookup}
+// NewCommand makes the command. getenv returns environment variables. An interrupted context ends the change, and the old images are restored.
+func NewCommand(clk clock.Clock, streams genericiooptions.IOStreams, getenv func(string) string, connect Connect) *cobra.Command {
+	c := &command{IOStreams: streams, clock: clk, connect: connect, getenv: getenv}
 	cmd := &cobra.Command{
 		Use:     "set-image --imageid IMAGE",
 		Aliases: []string{Alias},
@@ -167,12 +167,8 @@ func (c *command) cloudProvider() (*v1alpha1.CloudProvider, error) {
 		}
 		return &v1alpha1.CloudProvider{GCP: &c.gcp}, nil
 	}
-	if c.azure.SubscriptionID == "" {
-		c.azure.SubscriptionID, _ = c.lookup("ARM_SUBSCRIPTION_ID")
-	}
-	if c.azure.ResourceGroup == "" {
-		c.azure.ResourceGroup, _ = c.lookup("ARM_RESOURCE_GROUP")
-	}
+	c.azure.SubscriptionID = cmp.Or(c.azure.SubscriptionID, c.getenv("ARM_SUBSCRIPTION_ID"))
+	c.azure.ResourceGroup = cmp.Or(c.azure.ResourceGroup, c.getenv("ARM_RESOURCE_GROUP"))
 	switch {
 	case c.azure.SubscriptionID == "":
 		return nil, errors.New("--subscription-id or $ARM_SUBSCRIPTION_ID must be given")
@@ -180,7 +176,7 @@ func (c *command) cloudProvider() (*v1alpha1.CloudProvider, error) {
 		return nil, errors.New("--resource-group or $ARM_RESOURCE_GROUP must be given")
 	}
 	c.azure.Credential = v1alpha1.AzureCredential(c.credential.Value)
-	if managed, _ := c.lookup("ARM_USE_MANAGED_IDENTITY_EXTENSION"); managed == "true" && c.azure.Credential == "" {
+	if c.getenv("ARM_USE_MANAGED_IDENTITY_EXTENSION") == "true" && c.azure.Credential == "" {
 		c.azure.Credential = v1alpha1.AzureCredentialManaged
 	}
 	return &v1alpha1.CloudProvider{Azure: &c.azure}, nil
@@ -188,7 +184,7 @@ func (c *command) cloudProvider() (*v1alpha1.CloudProvider, error) {
 
 // scaleSetNames returns the names of the scale sets.
 func (c *command) scaleSetNames() ([]string, error) {
-	cluster, _ := c.lookup("CLUSTER_NAME")
+	cluster := c.getenv("CLUSTER_NAME")
 	switch {
 	case slices.Contains(c.scaleSets, ""):
 		return nil, errors.New("--scale-set must name one")

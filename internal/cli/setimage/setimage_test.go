@@ -150,9 +150,8 @@ func call(t *testing.T, c *fakeCloud, environment map[string]string, args ...str
 	t.Helper()
 	var out bytes.Buffer
 	var asked *v1alpha1.CloudProvider
-	cmd := NewCommand(hurried{}, genericiooptions.IOStreams{Out: &out, ErrOut: &c.notes}, func(name string) (string, bool) {
-		value, ok := environment[name]
-		return value, ok
+	cmd := NewCommand(hurried{}, genericiooptions.IOStreams{Out: &out, ErrOut: &c.notes}, func(name string) string {
+		return environment[name]
 	}, func(_ context.Context, p *v1alpha1.CloudProvider) (cloud.Cloud, error) {
 		asked = p
 		return c, nil
