@@ -5,6 +5,7 @@ package setimage
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -127,26 +128,21 @@ func (c *changer) prepare(ctx context.Context, t *target, from, to string) error
 	case now.Busy != "":
 		return cloud.Errorf(cloud.KindConflict, "it is being changed (%s)", now.Busy)
 	}
-	t.op, err = t.set.Prepare(ctx, &now, cloud.Change{Image: to, Token: newToken()})
+	t.op, err = t.set.Prepare(ctx, &now, cloud.Change{Image: to, Token: strings.ToLower(rand.Text())})
 	return err
 }
 
 // prepareWhenIdle is prepare, repeated while the scale set is being changed or the cloud does not answer. It writes a note for each new reason.
 func (c *changer) prepareWhenIdle(ctx context.Context, t *target, from, to string) error {
 	noted := ""
-	for {
+	return c.repeat(ctx, func() (bool, error) {
 		err := c.prepare(ctx, t, from, to)
-		if !isTransient(err) {
-			return err
+		if cloud.KindOf(err) == cloud.KindConflict && err.Error() != noted {
+			noted = err.Error()
+			_, _ = fmt.Fprintf(c.notes, "scale set %s: %s: waiting until that is over\n", t.line.Name, text.Clean(noted))
 		}
-		if why := err.Error(); cloud.KindOf(err) == cloud.KindConflict && why != noted {
-			noted = why
-			_, _ = fmt.Fprintf(c.notes, "scale set %s: %s: waiting until that is over\n", t.line.Name, text.Clean(why))
-		}
-		if err := c.pause(ctx, err); err != nil {
-			return err
-		}
-	}
+		return err == nil, err
+	})
 }
 
 // isTransient reports whether the next try may succeed.
@@ -166,40 +162,40 @@ func hasImage(s *cloud.Set, image string) bool {
 func (c *changer) change(ctx context.Context, t *target, from, to string) (changed bool, err error) {
 	ctx, cancel := c.limit(ctx)
 	defer cancel()
-	for {
+	err = c.repeat(ctx, func() (bool, error) {
 		if t.op.Token == "" {
 			if err := c.prepareWhenIdle(ctx, t, from, to); err != nil || t.op.Token == "" {
-				return false, err
+				return true, err
 			}
 		}
 		sent, err := t.set.Send(ctx, t.op)
 		switch {
 		case err == nil:
-			t.op, t.sent = sent, true
-			return true, c.await(ctx, t)
+			t.op, t.sent, changed = sent, true, true
 		case cloud.KindOf(err) == cloud.KindConflict:
 			t.op = cloud.Operation{} // An earlier request may still have had an effect.
 		case isTransient(err):
 			t.sent = true
-		default:
-			return false, err // This request had no effect. An earlier one may have had one.
 		}
-		if err := c.pause(ctx, err); err != nil {
-			return false, err
-		}
+		return err == nil, err // A request that was refused had no effect. An earlier one may have had one.
+	})
+	if err != nil || !changed {
+		return false, err
 	}
+	return true, c.repeat(ctx, func() (bool, error) {
+		polled, progress, err := t.set.Poll(ctx, t.op)
+		if err == nil {
+			t.op = polled
+		}
+		return err == nil && progress.Done, err
+	})
 }
 
-// await polls an operation until it has ended.
-func (c *changer) await(ctx context.Context, t *target) error {
+// repeat tries until it is done, or fails with an error that the next try would not mend. It pauses after each try.
+func (c *changer) repeat(ctx context.Context, try func() (done bool, err error)) error {
 	for {
-		polled, progress, err := t.set.Poll(ctx, t.op)
-		switch {
-		case err == nil && progress.Done:
-			return nil
-		case err == nil:
-			t.op = polled
-		case !isTransient(err):
+		done, err := try()
+		if done || err != nil && !isTransient(err) {
 			return err
 		}
 		if err := c.pause(ctx, err); err != nil {

@@ -10,7 +10,6 @@ package setimage
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -209,6 +208,3 @@ func (c *command) reference() string {
 	}
 	return "/subscriptions/" + c.azure.SubscriptionID + "/resourceGroups/" + c.azure.ResourceGroup + "/providers/Microsoft.Compute/images/" + c.image
 }
-
-// newToken returns a unique token for a change.
-func newToken() string { return strings.ToLower(rand.Text()) }
