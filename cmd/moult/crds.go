@@ -65,10 +65,7 @@ func installCRDs(ctx context.Context, cfg *rest.Config) error {
 		}
 		err = wait.PollUntilContextTimeout(ctx, crdInterval, crdTimeout, true, func(ctx context.Context) (bool, error) {
 			now, err := crds.Get(ctx, d.Name, metav1.GetOptions{})
-			if err != nil {
-				return false, err
-			}
-			return apihelpers.IsCRDConditionTrue(now, apiextensionsv1.Established), nil
+			return err == nil && apihelpers.IsCRDConditionTrue(now, apiextensionsv1.Established), err
 		})
 		if err != nil {
 			return fmt.Errorf("waiting for definition %s to be served, %w", d.Name, err)
