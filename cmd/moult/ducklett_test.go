@@ -252,7 +252,8 @@ func TestAPIDucklettKeeps(t *testing.T) {
 	}
 	t.Cleanup(func() {
 		for name := range all {
-			if err := c.Delete(context.WithoutCancel(t.Context()), nodeRollout(name)); client.IgnoreNotFound(err) != nil {
+			nr := &v1alpha1.NodeRollout{ObjectMeta: metav1.ObjectMeta{Name: name}}
+			if err := c.Delete(context.WithoutCancel(t.Context()), nr); client.IgnoreNotFound(err) != nil {
 				t.Error(err)
 			}
 		}
@@ -335,7 +336,7 @@ func doesNotHalfMake(t *testing.T, c client.WithWatch, all map[string]*v1alpha1.
 			if err := c.Get(ctx, key, o, opts...); err != nil {
 				return err
 			}
-			return c.Delete(ctx, nodeRollout(key.Name))
+			return c.Delete(ctx, &v1alpha1.NodeRollout{ObjectMeta: metav1.ObjectMeta{Name: key.Name}})
 		},
 	})
 	k := &keeper{client: late, rollouts: all}
@@ -346,7 +347,7 @@ func doesNotHalfMake(t *testing.T, c client.WithWatch, all map[string]*v1alpha1.
 	if _, err := k.Reconcile(t.Context(), r); !apierrors.IsConflict(err) {
 		t.Errorf("writing one that was deleted meanwhile: %v, want a conflict", err)
 	}
-	if err := c.Get(t.Context(), r.NamespacedName, nodeRollout(r.Name)); !apierrors.IsNotFound(err) {
+	if err := c.Get(t.Context(), r.NamespacedName, &v1alpha1.NodeRollout{}); !apierrors.IsNotFound(err) {
 		t.Errorf("one that was deleted meanwhile is there: %v", err)
 	}
 }
