@@ -31,19 +31,17 @@ node waits in a rollout, its place in the order and every check follow: ✓ pass
   kubectl moult why worker-7 -o json | jq '.rollouts[].checks[] | select(.reason)'`,
 	}
 	c.output.Add(cmd, flags.Wide, flags.JSON, flags.YAML)
-	return source.Verb(c.cluster, cmd, []*source.Kind{source.Node}, func(ctx context.Context, src *source.Source, node source.Target) error {
-		return c.explain(ctx, src, node.Name)
-	})
+	return source.Verb(c.cluster, cmd, []*source.Kind{source.Node}, c.explain)
 }
 
-func (c *whyCommand) explain(ctx context.Context, src *source.Source, name string) error {
+func (c *whyCommand) explain(ctx context.Context, src *source.Source, node source.Target) error {
 	src.Namespace = "" // Rollouts of any namespace may select the node.
 	found, err := src.ReadRollouts(ctx, source.Target{})
 	if err != nil {
 		return err
 	}
 	now := c.clock.Now()
-	cluster, err := src.ReadCluster(ctx, found.Plans, name, now)
+	cluster, err := src.ReadCluster(ctx, found.Plans, node.Name, now)
 	if err != nil {
 		return err
 	}
@@ -51,9 +49,9 @@ func (c *whyCommand) explain(ctx context.Context, src *source.Source, name strin
 	if err != nil {
 		return err
 	}
-	w, ok := cluster.Daemons(daemons).NodeRollouts(found.NodeRollouts).Why(name)
+	w, ok := cluster.Daemons(daemons).NodeRollouts(found.NodeRollouts).Why(node.Name)
 	if !ok {
-		return fmt.Errorf("there is no node %q", name)
+		return fmt.Errorf("there is no node %q", node.Name)
 	}
 	for _, note := range src.Notes {
 		fmt.Fprintln(c.ErrOut, note)

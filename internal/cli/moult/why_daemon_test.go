@@ -224,7 +224,7 @@ func TestExplain(t *testing.T) {
 			}
 			var out bytes.Buffer
 			c := &whyCommand{command: command{IOStreams: genericiooptions.IOStreams{Out: &out, ErrOut: &out}, clock: clocktesting.NewFakeClock(now)}}
-			err := c.explain(t.Context(), &source.Source{Client: dynamic, Core: core.CoreV1(), Namespace: "monitoring"}, "worker-1")
+			err := c.explain(t.Context(), &source.Source{Client: dynamic, Core: core.CoreV1(), Namespace: "monitoring"}, source.Target{Name: "worker-1"})
 			if tc.err == "" && err != nil || tc.err != "" && (err == nil || !strings.Contains(err.Error(), tc.err)) {
 				t.Fatalf("%v, want %q", err, tc.err)
 			}

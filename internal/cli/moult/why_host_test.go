@@ -188,7 +188,8 @@ func TestExplainNodeRollouts(t *testing.T) {
 			core := fake.NewClientset(&node)
 			var out bytes.Buffer
 			c := &whyCommand{command: command{IOStreams: genericiooptions.IOStreams{Out: &out, ErrOut: &out}, clock: clocktesting.NewFakeClock(now)}}
-			if err := c.explain(t.Context(), &source.Source{Client: dynamic, Core: core.CoreV1(), Namespace: "ns"}, "worker-1"); err != nil {
+			src := &source.Source{Client: dynamic, Core: core.CoreV1(), Namespace: "ns"}
+			if err := c.explain(t.Context(), src, source.Target{Name: "worker-1"}); err != nil {
 				t.Fatal(err)
 			}
 			if !strings.Contains(out.String(), tc.want) {
