@@ -7,8 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -51,7 +51,6 @@ Nothing is written, no dry run is sent, and no cloud is asked.`,
   kubectl moult preview nr/bottlerocket --turn 8m
   kustomize build . | kubectl moult preview -f -`,
 		Args:              cobra.MaximumNArgs(1),
-		SilenceUsage:      true,
 		ValidArgsFunction: source.Complete(c.cluster, source.Rollouts...),
 		RunE:              func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args) },
 	}
@@ -89,7 +88,7 @@ func (c *previewCommand) run(ctx context.Context, args []string) (err error) {
 
 // isFile reports whether an argument names a file and no rollout.
 func isFile(arg string) bool {
-	if arg == "-" || slices.ContainsFunc([]string{".yaml", ".yml", ".json"}, func(ending string) bool { return strings.HasSuffix(arg, ending) }) {
+	if arg == "-" || slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(arg)) {
 		return true
 	}
 	info, err := os.Stat(arg)
