@@ -64,18 +64,15 @@ func (c *steerCommand) approve(ctx context.Context, named source.Target, wave st
 // waveOf returns the current wave of a rollout, and whether it is of the rollout's current revision.
 func waveOf(k *source.Kind, o *unstructured.Unstructured) (wave *v1alpha1.WaveStatus, current bool) {
 	revision := ""
-	switch k {
-	case source.DaemonSet:
-		eds := source.As[edsv1.ExtendedDaemonSet](o)
+	switch r := typed(k, o).(type) {
+	case *edsv1.ExtendedDaemonSet:
 		// After a failed canary, the wave's revision is not that of the template.
-		current = eds.Status.ObservedGeneration == eds.Generation
-		wave, revision = eds.Status.Wave, view.RevisionOf(eds)
-	case source.NodeRollout:
-		r := source.As[v1alpha1.NodeRollout](o)
+		current = r.Status.ObservedGeneration == r.Generation
+		wave, revision = r.Status.Wave, view.RevisionOf(r)
+	case *v1alpha1.NodeRollout:
 		wave, revision = r.Status.Wave, r.Status.Revision
-	default:
-		p := source.As[upgradev1.Plan](o)
-		wave, revision = p.Status.Wave, p.Status.LatestHash
+	case *upgradev1.Plan:
+		wave, revision = r.Status.Wave, r.Status.LatestHash
 	}
 	return wave, current || wave != nil && wave.Revision == revision
 }
