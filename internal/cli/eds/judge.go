@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+	"moult.dev/moult/internal/cli/text"
 )
 
 // enough is how many pods must be up to date.
@@ -25,7 +26,7 @@ func (e enough) isReached(upToDate, all int32) bool {
 }
 
 // judge reports whether an ExtendedDaemonSet is up to date, and what it is doing. The error says why nothing will change until a person acts.
-func judge(eds *edsv1.ExtendedDaemonSet, enough enough) (done bool, text string, err error) {
+func judge(eds *edsv1.ExtendedDaemonSet, enough enough) (done bool, what string, err error) {
 	s := &eds.Status
 	switch {
 	case eds.DeletionTimestamp != nil:
@@ -65,14 +66,11 @@ func failureOf(eds *edsv1.ExtendedDaemonSet) error {
 	s := &eds.Status
 	failed := edsv1.TrueCondition(s.Conditions, edsv1.ConditionCanaryFailed)
 	if s.State == edsv1.StateCanaryFailed || failed != nil {
-		text := "the canary has failed"
-		if s.Reason != "" {
-			text += " (" + string(s.Reason) + ")"
-		}
+		message := "the canary has failed" + text.When(s.Reason != "", " (%s)", s.Reason)
 		if failed != nil {
-			text += ": " + failed.Message
+			message += ": " + failed.Message
 		}
-		return failedCanary{errors.New(text)}
+		return failedCanary{errors.New(message)}
 	}
 	if stalled := edsv1.TrueCondition(s.Conditions, edsv1.ConditionStalled); stalled != nil {
 		return fmt.Errorf("it is stalled (%s): %s", stalled.Reason, stalled.Message)
