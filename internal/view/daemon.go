@@ -185,11 +185,3 @@ type Canary struct {
 	Reason  edsv1.StatusReason `json:"reason,omitempty"`
 	Message string             `json:"message,omitempty"`
 }
-
-// Said returns why a canary is paused or has failed, in one line.
-func (c *Canary) Said() string {
-	if c.Reason == "" || c.Message == "" {
-		return cmp.Or(string(c.Reason), c.Message)
-	}
-	return string(c.Reason) + ": " + c.Message
-}

@@ -68,10 +68,8 @@ func unitState(p *view.Part) text.Piece {
 	switch {
 	case p.OptedOut && !u.Canary:
 		return text.Plain.Of("  opted out")
-	case u.State == v1alpha1.UnitFailed && u.Skipped:
-		return text.Red.Of(state + ": " + string(u.Reason) + ", skipped")
 	case u.State == v1alpha1.UnitFailed:
-		return text.Red.Of(state + ": " + string(u.Reason))
+		return text.Red.Of(state + ": " + string(u.Reason) + text.When(u.Skipped, ", skipped"))
 	case u.InTurn():
 		return text.Yellow.Of(state + ": " + string(u.Phase))
 	case u.State == v1alpha1.UnitUpdated:
@@ -140,7 +138,7 @@ func drawCanary(l *text.Lines, p *view.Part) {
 	switch c.State {
 	case view.CanaryPaused:
 		if !slices.ContainsFunc(p.Checks, func(c view.Check) bool { return c.Reason == v1alpha1.ReasonPaused }) { // Else it follows below.
-			l.Add(text.Yellow.Of("  the canary of "+c.Revision+" is paused"), text.Plain.Of(colon(c.Said())))
+			l.Add(text.Yellow.Of("  the canary of "+c.Revision+" is paused"), text.Plain.Of(colon(string(c.Reason))+colon(c.Message)))
 		}
 	case view.CanaryProgressing:
 		if w := p.Rollout.Wave; w != nil && w.Message != "" && p.Unit.Canary {

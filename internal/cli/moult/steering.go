@@ -38,7 +38,7 @@ func drawSteering(r *view.Rollout, now time.Time) text.Lines {
 		if c.State == view.CanaryFailed {
 			style, did, verb = text.Red, "failed", "reset"
 		}
-		what := text.JoinNonEmpty(": ", "  canary "+c.Revision+" "+did, c.Said())
+		what := "  canary " + c.Revision + " " + did + colon(string(c.Reason)) + colon(c.Message)
 		all.Add(style.Of(what), command("kubectl eds canary "+verb+" "+r.Name+" -n "+r.Namespace))
 	}
 	if w := r.Wave; w != nil && r.State != view.Complete {
