@@ -112,12 +112,3 @@ func Parse(arg string, of ...*Kind) (Target, error) {
 	}
 	return Target{of[i], name}, nil
 }
-
-// ambiguous is the error that objects of several kinds have the name.
-func ambiguous(name string, kinds []*Kind) error {
-	var args []string
-	for _, k := range kinds {
-		args = append(args, k.Short(name))
-	}
-	return fmt.Errorf("several objects are named %q: say %s", name, text.Or(args))
-}

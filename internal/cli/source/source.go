@@ -32,6 +32,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/pager"
+
+	"moult.dev/moult/internal/cli/text"
 )
 
 // Source is the part of the API that commands use.
@@ -183,20 +185,21 @@ func (src *Source) Find(ctx context.Context, named Target, kinds ...*Kind) (*Kin
 		return named.Kind, o, err
 	}
 	var found []*Kind
+	var args []string
 	var object *unstructured.Unstructured
 	var failed error
 	for _, k := range kinds {
 		o, err := src.Of(k).Get(ctx, named.Name, metav1.GetOptions{})
 		switch {
 		case err == nil:
-			found, object = append(found, k), o
+			found, args, object = append(found, k), append(args, k.Short(named.Name)), o
 		case !isHidden(err), k == Plan && !isObjectNotFound(err):
 			failed = cmp.Or(failed, Explain(k, err))
 		}
 	}
 	switch {
 	case len(found) > 1:
-		return nil, nil, ambiguous(named.Name, found)
+		return nil, nil, fmt.Errorf("several objects are named %q: say %s", named.Name, text.Or(args))
 	case len(found) == 1:
 		return found[0], object, nil
 	case failed != nil:
