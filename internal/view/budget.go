@@ -42,7 +42,7 @@ type Budget struct {
 	// Limit is how many nodes may be unavailable; absent without a limit by number.
 	Limit *int `json:"limit,omitempty"`
 	// Allowed is how many more nodes may be taken now; absent without a limit by number while nothing blocks.
-	Allowed *int `json:"allowed,omitempty"`
+	Allowed *int32 `json:"allowed,omitempty"`
 	// Domains are the topology domains with unavailable nodes, and how many. MaxDomains bounds the domains.
 	TopologyKey string         `json:"topologyKey,omitempty"`
 	Domains     map[string]int `json:"domains,omitempty"`
@@ -103,10 +103,8 @@ func (c *Cluster) budget(from *v1alpha1.NodeDisruptionBudget) Budget {
 			b.TopologyKey, b.Domains, b.MaxDomains = engine.TopologyKey, account.Domains, engine.MaxDomains
 		}
 	}
-	b.Matched, b.Unavailable, b.Holders, b.BlockedBy = int(status.Matched), int(status.Unavailable), status.Holders, status.BlockedBy
-	if status.Allowed != nil {
-		b.Allowed = ptr.To(int(*status.Allowed))
-	}
+	b.Matched, b.Unavailable, b.Allowed = int(status.Matched), int(status.Unavailable), status.Allowed
+	b.Holders, b.BlockedBy = status.Holders, status.BlockedBy
 	switch {
 	case engine.Error != "":
 		b.State = BudgetInvalid

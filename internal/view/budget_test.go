@@ -54,7 +54,7 @@ func TestBudgets(t *testing.T) {
 		State     BudgetState
 		Matched   int
 		Used      int
-		Allowed   *int
+		Allowed   *int32
 		BlockedBy []v1alpha1.BudgetBlock
 		Line      string
 	}
@@ -66,7 +66,7 @@ func TestBudgets(t *testing.T) {
 	}{
 		"open": {
 			budget: aBudget(atMost(3)), nodes: three,
-			want: want{BudgetOpen, 3, 2, ptr.To(1), nil, "2 of at most 3 unavailable, 1 more may be taken"},
+			want: want{BudgetOpen, 3, 2, ptr.To[int32](1), nil, "2 of at most 3 unavailable, 1 more may be taken"},
 		},
 		"without a limit": {
 			budget: aBudget(), nodes: three,
@@ -74,19 +74,20 @@ func TestBudgets(t *testing.T) {
 		},
 		"exhausted": {
 			budget: aBudget(atMost(1)), nodes: three,
-			want: want{BudgetExhausted, 3, 2, ptr.To(0), nil, "2 of at most 1 unavailable, none more may be taken"},
+			want: want{BudgetExhausted, 3, 2, ptr.To[int32](0), nil, "2 of at most 1 unavailable, none more may be taken"},
 		},
 		"paused": {
 			budget: aBudget(atMost(3), func(b *v1alpha1.NodeDisruptionBudget) { b.Spec.Paused = true }), nodes: three,
 			want: want{
-				BudgetBlocked, 3, 2, ptr.To(0), []v1alpha1.BudgetBlock{{Gate: v1alpha1.ReasonBudgetPaused, Message: "it is paused"}},
+				BudgetBlocked, 3, 2, ptr.To[int32](0), []v1alpha1.BudgetBlock{{Gate: v1alpha1.ReasonBudgetPaused, Message: "it is paused"}},
 				"2 of at most 3 unavailable, none more may be taken",
 			},
 		},
 		"a gate that only the operator sees, since when it says": {
 			budget: aBudget(closedBy(v1alpha1.ReasonWorkloadsUnavailable, "shop/cart")), nodes: three,
 			want: want{
-				BudgetBlocked, 3, 2, ptr.To(0), []v1alpha1.BudgetBlock{{Gate: v1alpha1.ReasonWorkloadsUnavailable, Message: "shop/cart", Since: *at(minute)}},
+				BudgetBlocked, 3, 2, ptr.To[int32](0),
+				[]v1alpha1.BudgetBlock{{Gate: v1alpha1.ReasonWorkloadsUnavailable, Message: "shop/cart", Since: *at(minute)}},
 				"2 of 3 unavailable, none more may be taken",
 			},
 		},
@@ -97,7 +98,7 @@ func TestBudgets(t *testing.T) {
 		"invalid": {
 			budget: aBudget(func(b *v1alpha1.NodeDisruptionBudget) { b.Spec.MaxUnavailable = ptr.To(intstr.FromString("some")) }), nodes: three,
 			want: want{
-				BudgetInvalid, 3, 2, ptr.To(0),
+				BudgetInvalid, 3, 2, ptr.To[int32](0),
 				[]v1alpha1.BudgetBlock{{Gate: v1alpha1.ReasonBudgetInvalid, Message: `spec.maxUnavailable: "some" is neither a count nor a percentage from 0% to 100%`}},
 				"2 of at most 0 unavailable, none more may be taken",
 			},
@@ -106,7 +107,7 @@ func TestBudgets(t *testing.T) {
 			budget: aBudget(func(b *v1alpha1.NodeDisruptionBudget) {
 				b.Status.Matched, b.Status.Unavailable, b.Status.Allowed = 9, 4, ptr.To[int32](2)
 			}),
-			want: want{BudgetOpen, 9, 4, ptr.To(2), nil, "4 of 9 unavailable, 2 more may be taken"},
+			want: want{BudgetOpen, 9, 4, ptr.To[int32](2), nil, "4 of 9 unavailable, 2 more may be taken"},
 		},
 		"one domain at a time": {
 			budget: aBudget(func(b *v1alpha1.NodeDisruptionBudget) { b.Spec.TopologyKey = corev1.LabelTopologyZone }), nodes: three,

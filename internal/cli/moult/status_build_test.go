@@ -90,10 +90,11 @@ func steered() []view.Rollout {
 // budgets are an open one, and one that is blocked.
 func budgets() []view.Budget {
 	return []view.Budget{
-		{Name: "everything", State: view.BudgetOpen, Matched: 9, Unavailable: 1, Limit: ptr.To(3), Allowed: ptr.To(2), Holders: []v1alpha1.BudgetHolder{
-			{Node: "n3", Cause: v1alpha1.CauseNotReady, Message: "not ready since 2026-11-20T11:00:00Z"},
-		}},
-		{Name: "shop", State: view.BudgetBlocked, Matched: 4, Allowed: ptr.To(0), BlockedBy: []v1alpha1.BudgetBlock{
+		{Name: "everything", State: view.BudgetOpen, Matched: 9, Unavailable: 1, Limit: ptr.To(3), Allowed: ptr.To[int32](2),
+			Holders: []v1alpha1.BudgetHolder{
+				{Node: "n3", Cause: v1alpha1.CauseNotReady, Message: "not ready since 2026-11-20T11:00:00Z"},
+			}},
+		{Name: "shop", State: view.BudgetBlocked, Matched: 4, Allowed: ptr.To[int32](0), BlockedBy: []v1alpha1.BudgetBlock{
 			{Gate: v1alpha1.ReasonWorkloadsUnavailable, Message: "Deployment shop/cart has 1 of 3 available", Since: *ago(4 * time.Minute)},
 		}},
 	}
