@@ -119,10 +119,7 @@ var errTimeout = errors.New("the time is over")
 
 // wasReset reports whether a canary that has failed by the status was reset meanwhile. The condition of its revision shows that first.
 func wasReset(ctx context.Context, src *source.Source, eds *edsv1.ExtendedDaemonSet) bool {
-	revisions, err := readRevisions(ctx, src, eds)
-	if err != nil {
-		return false
-	}
+	revisions, _ := readRevisions(ctx, src, eds) // Without them it is not known.
 	r := revisionInSpec(eds, revisions)
 	return r != nil && edsv1.FindCondition(r.Status.Conditions, edsv1.ConditionCanaryFailed) != nil && canaryFailure(r) == nil
 }
