@@ -158,7 +158,7 @@ func (k *keeper) SetupWithManager(m ctrl.Manager) error {
 	})
 	return ctrl.NewControllerManagedBy(m).
 		Named("noderollout.ducklett").
-		For(&v1alpha1.NodeRollout{}, builder.WithPredicates(predicate.NewPredicateFuncs(ours), predicate.GenerationChangedPredicate{})).
+		For(nodeRollout(""), builder.WithPredicates(predicate.NewPredicateFuncs(ours), predicate.GenerationChangedPredicate{})).
 		WatchesRawSource(atStart).
 		Complete(k)
 }
@@ -166,24 +166,40 @@ func (k *keeper) SetupWithManager(m ctrl.Manager) error {
 // Reconcile creates one NodeRollout, or restores its fields.
 func (k *keeper) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
 	want := k.rollouts[r.Name]
-	there := &v1alpha1.NodeRollout{}
+	there := nodeRollout(r.Name)
 	err := k.client.Get(ctx, r.NamespacedName, there)
 	switch {
 	case apierrors.IsNotFound(err):
 		// Create all fields at once, so that the object never exists with half of its settings.
-		there = &v1alpha1.NodeRollout{ObjectMeta: metav1.ObjectMeta{Name: r.Name}, Spec: *want.DeepCopy()}
-		err = k.client.Create(ctx, there, client.FieldOwner(managerDucklett))
-	case err == nil && there.DeletionTimestamp == nil: // Otherwise it is created again after its deletion.
-		o := &unstructured.Unstructured{}
-		o.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("NodeRollout"))
-		o.SetName(r.Name)
-		o.SetUID(there.UID) // With the uid, apply can not recreate a deleted object with half of its settings.
-		if o.Object["spec"], err = runtime.DefaultUnstructuredConverter.ToUnstructured(fixed(want)); err == nil {
-			err = k.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.FieldOwner(managerDucklett), client.ForceOwnership)
+		if there, err = withSpec(r.Name, want); err == nil {
+			err = k.client.Create(ctx, there, client.FieldOwner(managerDucklett))
+		}
+	case err == nil && there.GetDeletionTimestamp() == nil: // Otherwise it is created again after its deletion.
+		uid := there.GetUID()
+		if there, err = withSpec(r.Name, fixed(want)); err == nil {
+			there.SetUID(uid) // With the uid, apply can not recreate a deleted object with half of its settings.
+			err = k.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(there), client.FieldOwner(managerDucklett), client.ForceOwnership)
 		}
 	}
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("keeping NodeRollout %s, %w", r.Name, err)
 	}
 	return reconcile.Result{}, nil
+}
+
+func nodeRollout(name string) *unstructured.Unstructured {
+	o := &unstructured.Unstructured{}
+	o.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("NodeRollout"))
+	o.SetName(name)
+	return o
+}
+
+func withSpec(name string, spec *v1alpha1.NodeRolloutSpec) (*unstructured.Unstructured, error) {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(spec)
+	if err != nil {
+		return nil, err
+	}
+	o := nodeRollout(name)
+	o.Object["spec"] = content
+	return o, nil
 }

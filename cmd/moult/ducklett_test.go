@@ -252,8 +252,7 @@ func TestAPIDucklettKeeps(t *testing.T) {
 	}
 	t.Cleanup(func() {
 		for name := range all {
-			nr := &v1alpha1.NodeRollout{ObjectMeta: metav1.ObjectMeta{Name: name}}
-			if err := c.Delete(context.WithoutCancel(t.Context()), nr); client.IgnoreNotFound(err) != nil {
+			if err := c.Delete(context.WithoutCancel(t.Context()), nodeRollout(name)); client.IgnoreNotFound(err) != nil {
 				t.Error(err)
 			}
 		}
@@ -336,7 +335,7 @@ func doesNotHalfMake(t *testing.T, c client.WithWatch, all map[string]*v1alpha1.
 			if err := c.Get(ctx, key, o, opts...); err != nil {
 				return err
 			}
-			return c.Delete(ctx, &v1alpha1.NodeRollout{ObjectMeta: metav1.ObjectMeta{Name: key.Name}})
+			return c.Delete(ctx, nodeRollout(key.Name))
 		},
 	})
 	k := &keeper{client: late, rollouts: all}
@@ -347,7 +346,7 @@ func doesNotHalfMake(t *testing.T, c client.WithWatch, all map[string]*v1alpha1.
 	if _, err := k.Reconcile(t.Context(), r); !apierrors.IsConflict(err) {
 		t.Errorf("writing one that was deleted meanwhile: %v, want a conflict", err)
 	}
-	if err := c.Get(t.Context(), r.NamespacedName, &v1alpha1.NodeRollout{}); !apierrors.IsNotFound(err) {
+	if err := c.Get(t.Context(), r.NamespacedName, nodeRollout(r.Name)); !apierrors.IsNotFound(err) {
 		t.Errorf("one that was deleted meanwhile is there: %v", err)
 	}
 }
