@@ -22,8 +22,8 @@ type Watcher struct {
 	changed func(node string)
 
 	mu sync.Mutex
-	// run runs a watch until Run's context ends, or until it is stopped. It is nil before Run.
-	run   func(watch func(context.Context)) (stop context.CancelFunc)
+	// ctx is that of Run, and nil before.
+	ctx   context.Context //nolint:containedctx // Watches outlive the calls that start them.
 	nodes map[string]*podsOf
 }
 
@@ -45,11 +45,7 @@ func NewWatcher(client typedcorev1.CoreV1Interface, changed func(node string)) *
 // once.
 func (w *Watcher) Run(ctx context.Context) error {
 	w.mu.Lock()
-	w.run = func(watch func(context.Context)) context.CancelFunc {
-		ctx, stop := context.WithCancel(ctx)
-		go watch(ctx)
-		return stop
-	}
+	w.ctx = ctx
 	for node, pods := range w.nodes {
 		w.start(node, pods)
 	}
@@ -67,7 +63,7 @@ func (w *Watcher) Watch(node string) {
 	}
 	pods := w.newPodsOf(node)
 	w.nodes[node] = pods
-	if w.run != nil {
+	if w.ctx != nil {
 		w.start(node, pods)
 	}
 }
@@ -131,12 +127,14 @@ func (w *Watcher) newPodsOf(node string) *podsOf {
 
 // start starts a node's watch. The caller holds the lock.
 func (w *Watcher) start(node string, pods *podsOf) {
-	pods.stop = w.run(func(ctx context.Context) {
-		go pods.informer.RunWithContext(ctx)
+	ctx, stop := context.WithCancel(w.ctx)
+	pods.stop = stop
+	go pods.informer.RunWithContext(ctx)
+	go func() {
 		if cache.WaitFor(ctx, "", pods.informer.HasSyncedChecker()) {
 			w.changed(node)
 		}
-	})
+	}()
 }
 
 // trim keeps the fields of a pod that drains and health need. It drops the versions, which change with fields that do not matter.
