@@ -287,6 +287,7 @@ func TestTrims(t *testing.T) {
 		Namespace: "a", Name: "x", UID: "u", ResourceVersion: "1", Generation: 3, Labels: map[string]string{"a": "b"},
 		OwnerReferences: []metav1.OwnerReference{{Name: "owner", Controller: &yes}},
 	}
+	template := corev1.PodTemplateSpec{Spec: corev1.PodSpec{NodeName: "n"}}
 	static, mirror := *meta.DeepCopy(), *kept.DeepCopy()
 	static.Annotations[corev1.MirrorPodAnnotationKey] = "m"
 	mirror.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "m"}
@@ -302,23 +303,23 @@ func TestTrims(t *testing.T) {
 			},
 		},
 		{
-			&appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{Replicas: &two, Paused: true}, Status: appsv1.DeploymentStatus{ObservedGeneration: 2, AvailableReplicas: 1, ReadyReplicas: 2}},
+			&appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{Replicas: &two, Template: template}, Status: appsv1.DeploymentStatus{ObservedGeneration: 2, AvailableReplicas: 1, Conditions: []appsv1.DeploymentCondition{{}}}},
 			&appsv1.Deployment{ObjectMeta: kept, Spec: appsv1.DeploymentSpec{Replicas: &two}, Status: appsv1.DeploymentStatus{ObservedGeneration: 2, AvailableReplicas: 1}},
 		},
 		{
-			&appsv1.StatefulSet{ObjectMeta: meta, Spec: appsv1.StatefulSetSpec{Replicas: &two, ServiceName: "s"}, Status: appsv1.StatefulSetStatus{ObservedGeneration: 2, AvailableReplicas: 1, ReadyReplicas: 2}},
+			&appsv1.StatefulSet{ObjectMeta: meta, Spec: appsv1.StatefulSetSpec{Replicas: &two, Template: template}, Status: appsv1.StatefulSetStatus{ObservedGeneration: 2, AvailableReplicas: 1, Conditions: []appsv1.StatefulSetCondition{{}}}},
 			&appsv1.StatefulSet{ObjectMeta: kept, Spec: appsv1.StatefulSetSpec{Replicas: &two}, Status: appsv1.StatefulSetStatus{ObservedGeneration: 2, AvailableReplicas: 1}},
 		},
 		{
-			&appsv1.DaemonSet{ObjectMeta: meta, Spec: appsv1.DaemonSetSpec{MinReadySeconds: 1}, Status: appsv1.DaemonSetStatus{ObservedGeneration: 2, DesiredNumberScheduled: 3, NumberAvailable: 1, NumberReady: 2}},
+			&appsv1.DaemonSet{ObjectMeta: meta, Spec: appsv1.DaemonSetSpec{Template: template}, Status: appsv1.DaemonSetStatus{ObservedGeneration: 2, DesiredNumberScheduled: 3, NumberAvailable: 1, Conditions: []appsv1.DaemonSetCondition{{}}}},
 			&appsv1.DaemonSet{ObjectMeta: kept, Status: appsv1.DaemonSetStatus{ObservedGeneration: 2, DesiredNumberScheduled: 3, NumberAvailable: 1}},
 		},
 		{
-			&appsv1.ReplicaSet{ObjectMeta: meta, Spec: appsv1.ReplicaSetSpec{Replicas: &two, MinReadySeconds: 1}, Status: appsv1.ReplicaSetStatus{ObservedGeneration: 2, AvailableReplicas: 1, ReadyReplicas: 2}},
+			&appsv1.ReplicaSet{ObjectMeta: meta, Spec: appsv1.ReplicaSetSpec{Replicas: &two, Template: template}, Status: appsv1.ReplicaSetStatus{ObservedGeneration: 2, AvailableReplicas: 1, Conditions: []appsv1.ReplicaSetCondition{{}}}},
 			&appsv1.ReplicaSet{ObjectMeta: kept, Spec: appsv1.ReplicaSetSpec{Replicas: &two}, Status: appsv1.ReplicaSetStatus{ObservedGeneration: 2, AvailableReplicas: 1}},
 		},
 		{
-			&corev1.ReplicationController{ObjectMeta: meta, Spec: corev1.ReplicationControllerSpec{Replicas: &two, MinReadySeconds: 1}, Status: corev1.ReplicationControllerStatus{ObservedGeneration: 2, AvailableReplicas: 1, ReadyReplicas: 2}},
+			&corev1.ReplicationController{ObjectMeta: meta, Spec: corev1.ReplicationControllerSpec{Replicas: &two, Template: &template}, Status: corev1.ReplicationControllerStatus{ObservedGeneration: 2, AvailableReplicas: 1, Conditions: []corev1.ReplicationControllerCondition{{}}}},
 			&corev1.ReplicationController{ObjectMeta: kept, Spec: corev1.ReplicationControllerSpec{Replicas: &two}, Status: corev1.ReplicationControllerStatus{ObservedGeneration: 2, AvailableReplicas: 1}},
 		},
 		{
