@@ -37,8 +37,6 @@ type poller struct {
 	stopped           chan struct{}
 
 	mu sync.Mutex
-	// asked is true after the first query.
-	asked bool
 	// answered is the time of the last valid answer, and active its number of alerts by name.
 	answered time.Time
 	active   map[string]int
@@ -142,8 +140,8 @@ func (p *poller) store(all []alert, err error) {
 	now := p.gates.clock.Now()
 	p.mu.Lock()
 	// The gate may have closed while the answer was overdue.
-	changed := !p.asked || err != nil || p.err != nil || p.isOverdue(now) || !equality.Semantic.DeepEqual(active, p.active)
-	p.asked, p.err = true, err
+	changed := err != nil || p.err != nil || p.isOverdue(now) || !equality.Semantic.DeepEqual(active, p.active)
+	p.err = err
 	if err == nil {
 		p.answered, p.active = now, active
 	}
@@ -160,7 +158,7 @@ func (p *poller) judge() (closed rollout.Block, ignored string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case !p.asked:
+	case p.answered.IsZero() && p.err == nil:
 		return rollout.Block{Gate: v1alpha1.ReasonAlertsUnreachable, Message: "Prometheus has not been queried yet"}, ""
 	case p.isOverdue(now):
 		err := p.err

@@ -79,7 +79,7 @@ func (b *bench) asks(from *v1alpha1.NodeDisruptionBudget) string {
 	b.eventually("Prometheus is queried", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		return p.asked
+		return !p.answered.IsZero() || p.err != nil
 	})
 	cancel()
 	running.Wait()

@@ -173,7 +173,10 @@ func (w *watch) get(namespace, name string) client.Object {
 func (w *watch) run(ctx context.Context) {
 	var handler toolscache.ResourceEventHandlerRegistration
 	err := wait.PollUntilContextCancel(ctx, watchRetry, true, func(ctx context.Context) (bool, error) {
-		err := w.tryRead(ctx)
+		// An informer does not return the API server's error, such as a missing permission.
+		short, cancel := context.WithTimeout(ctx, watchTimeout)
+		defer cancel()
+		err := w.gates.api.List(short, w.list, client.Limit(1))
 		if err == nil {
 			w.store, handler, err = follow(ctx, w.from, w.object, w.matters, w.noticeKnown)
 		}
@@ -189,11 +192,4 @@ func (w *watch) run(ctx context.Context) {
 	if err == nil && toolscache.WaitForCacheSync(ctx.Done(), handler.HasSynced) {
 		w.setUnknown("")
 	}
-}
-
-// tryRead returns the API server's error, such as a missing permission. An informer does not return it.
-func (w *watch) tryRead(ctx context.Context) error {
-	short, cancel := context.WithTimeout(ctx, watchTimeout)
-	defer cancel()
-	return w.gates.api.List(short, w.list, client.Limit(1))
 }
