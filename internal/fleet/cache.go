@@ -98,18 +98,16 @@ func isKept(key, value string) bool {
 	return value == "true" || slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
 }
 
+// PodsNotEnded selects the pods that have not ended.
+var PodsNotEnded = fields.AndSelectors(
+	fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)),
+	fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed)),
+)
+
 // NewPodCache returns a cache of all pods that have not ended, with only the fields that gates and drains need. The caller
 // adds it to the manager. It watches nothing before its first use. Pass the manager's scheme and mapper in the options.
 func NewPodCache(cfg *rest.Config, o cache.Options) (cache.Cache, error) {
-	o.ByObject = map[client.Object]cache.ByObject{
-		&corev1.Pod{}: {
-			Field: fields.AndSelectors(
-				fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)),
-				fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed)),
-			),
-			Transform: TrimPod,
-		},
-	}
+	o.ByObject = map[client.Object]cache.ByObject{&corev1.Pod{}: {Field: PodsNotEnded, Transform: TrimPod}}
 	return cache.New(cfg, o)
 }
 
