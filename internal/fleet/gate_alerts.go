@@ -11,6 +11,7 @@ import (
 	"time"
 
 	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
+	"github.com/prometheus/common/model"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
@@ -130,11 +131,12 @@ func (p *poller) query(ctx context.Context, server promv1.API) (pause time.Durat
 }
 
 // store keeps an answer.
-func (p *poller) store(all []alert, err error) {
+func (p *poller) store(all model.Vector, err error) {
 	active := map[string]int{}
-	for _, a := range all {
-		if (a.firing || !p.gate.FiringOnly) && p.matters(a.name) {
-			active[a.name]++
+	for _, s := range all {
+		name := string(s.Metric[model.AlertNameLabel])
+		if s.Value != 0 && (s.Metric["alertstate"] == "firing" || !p.gate.FiringOnly) && p.matters(name) {
+			active[name]++
 		}
 	}
 	now := p.gates.clock.Now()
