@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	toolscache "k8s.io/client-go/tools/cache"
 	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	clientfake "sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/yaml"
@@ -59,7 +60,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 // synced lets all watches know everything.
 func (b *bench) synced() *bench {
 	for _, w := range b.gates.watches {
-		w.why = ""
+		w.why.Store(ptr.To(""))
 	}
 	b.gates.notice()
 	return b
@@ -169,10 +170,10 @@ func TestGatesAreClosedUntilTheyKnow(t *testing.T) {
 	}
 	for _, w := range b.gates.watches {
 		if w != b.gates.namespaces {
-			w.why = ""
+			w.why.Store(ptr.To(""))
 		}
 	}
-	b.gates.workloads["ReplicationController"].why = "reading replicationcontrollers, forbidden"
+	b.gates.workloads["ReplicationController"].why.Store(ptr.To("reading replicationcontrollers, forbidden"))
 	want[0].Message, want[1].Message = "reading replicationcontrollers, forbidden", "namespaces are being read"
 	if diff := cmp.Diff(want, b.looks(all).Blocks); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
