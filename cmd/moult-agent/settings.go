@@ -107,13 +107,11 @@ func (s *settings) bind(flags *pflag.FlagSet) {
 	for _, name := range []string{"agent", "debug", "skip-mitigation"} {
 		flags.Bool(name, false, "") // They have no effect here.
 	}
-	for _, name := range []string{"agent", "controller", "debug", "skip-mitigation"} {
-		_ = flags.MarkHidden(name)
-	}
 	flags.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		return pflag.NormalizedName(cmp.Or(peerNames[name], name))
 	})
 	flags.VisitAll(func(f *pflag.Flag) {
+		f.Hidden = f.Usage == ""
 		if names := environment[f.Name]; len(names) > 0 {
 			f.Usage += " [$" + strings.Join(names, ", $") + "]"
 		}

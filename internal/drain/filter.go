@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/utils/ptr"
 )
 
@@ -182,9 +183,7 @@ func hasReturned(pod *corev1.Pod, f *Facts, _ *Options) Verdict {
 
 func toleratesCordon(pod *corev1.Pod) bool {
 	cordon := corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}
-	return slices.ContainsFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool {
-		return t.ToleratesTaint(logr.Discard(), &cordon, false)
-	})
+	return corev1helpers.TolerationsTolerateTaint(logr.Discard(), pod.Spec.Tolerations, &cordon, false)
 }
 
 // hasLocalStorage blocks pods that would lose the content of emptyDir volumes, unless the options allow it.

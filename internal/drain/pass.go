@@ -14,6 +14,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -177,16 +178,10 @@ func (d *Drainer) evict(ctx context.Context, r *Result, candidates []Verdict, o 
 // evictAll evicts these pods concurrently, and returns the outcomes in their order.
 func (d *Drainer) evictAll(ctx context.Context, verdicts []Verdict, r request) []Outcome {
 	outcomes := make([]Outcome, len(verdicts))
-	slots := make(chan struct{}, parallel)
-	var wg sync.WaitGroup
-	for i := range verdicts {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			outcomes[i] = answer(&verdicts[i], d.evictOne(ctx, verdicts[i].Pod, r))
-		})
-	}
-	wg.Wait()
+	// After the end of ctx each request fails, so that each pod has an outcome.
+	workqueue.ParallelizeUntil(context.WithoutCancel(ctx), parallel, len(verdicts), func(i int) {
+		outcomes[i] = answer(&verdicts[i], d.evictOne(ctx, verdicts[i].Pod, r))
+	})
 	return outcomes
 }
 

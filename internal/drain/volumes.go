@@ -9,9 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // attached returns the PersistentVolumes that are attached to the node and that no staying pod uses, sorted and without
@@ -30,7 +29,7 @@ func (d *Drainer) attached(ctx context.Context, node string, verdicts []Verdict)
 	if len(names) == 0 {
 		return nil, nil
 	}
-	kept, err := d.volumesOf(ctx, node, claimsOfStaying(verdicts))
+	kept, err := d.volumesOfStaying(ctx, node, verdicts)
 	if err != nil {
 		return nil, err
 	}
@@ -39,38 +38,29 @@ func (d *Drainer) attached(ctx context.Context, node string, verdicts []Verdict)
 	return slices.Compact(names), nil
 }
 
-// claimsOfStaying returns the PersistentVolumeClaims of pods that stay on the node, including ephemeral ones.
-func claimsOfStaying(verdicts []Verdict) sets.Set[types.NamespacedName] {
-	claims := sets.New[types.NamespacedName]()
+// volumesOfStaying returns the PersistentVolumes of pods that stay on the node, including ephemeral ones.
+func (d *Drainer) volumesOfStaying(ctx context.Context, node string, verdicts []Verdict) (sets.Set[string], error) {
+	volumes := sets.New[string]()
 	for _, verdict := range verdicts {
 		if verdict.Action != Skip {
 			continue
 		}
 		pod := verdict.Pod
 		for i := range pod.Spec.Volumes {
+			claim := client.ObjectKey{Namespace: pod.Namespace}
 			switch v := &pod.Spec.Volumes[i]; {
 			case v.PersistentVolumeClaim != nil:
-				claims.Insert(types.NamespacedName{Namespace: pod.Namespace, Name: v.PersistentVolumeClaim.ClaimName})
+				claim.Name = v.PersistentVolumeClaim.ClaimName
 			case v.Ephemeral != nil:
-				claims.Insert(types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name + "-" + v.Name})
+				claim.Name = pod.Name + "-" + v.Name
+			default:
+				continue
 			}
-		}
-	}
-	return claims
-}
-
-// volumesOf returns the PersistentVolumes of claims. A deleted claim has none.
-func (d *Drainer) volumesOf(ctx context.Context, node string, claims sets.Set[types.NamespacedName]) (sets.Set[string], error) {
-	volumes := sets.New[string]()
-	for claim := range claims {
-		var pvc corev1.PersistentVolumeClaim
-		err := d.client.Get(ctx, claim, &pvc)
-		switch {
-		case apierrors.IsNotFound(err):
-		case err != nil:
-			return nil, fmt.Errorf("reading claim %s of a pod that stays on node %s, %w", claim, node, err)
-		case pvc.Spec.VolumeName != "":
-			volumes.Insert(pvc.Spec.VolumeName)
+			var pvc corev1.PersistentVolumeClaim
+			if err := d.client.Get(ctx, claim, &pvc); client.IgnoreNotFound(err) != nil {
+				return nil, fmt.Errorf("reading claim %s of a pod that stays on node %s, %w", claim, node, err)
+			}
+			volumes.Insert(pvc.Spec.VolumeName) // "" for a claim that is deleted or not bound.
 		}
 	}
 	return volumes, nil

@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -59,15 +58,20 @@ func ephemeral(volume string) func(*corev1.Pod) {
 	}
 }
 
-func TestClaimsOfStaying(t *testing.T) {
-	a, b, c := pod("a", claiming("data", "logs")), pod("b", claiming("data"), withEmptyDir), pod("c", ephemeral("scratch"))
+func TestVolumesOfStaying(t *testing.T) {
+	one, two, three := pod("a", claiming("data", "logs")), pod("b", claiming("data", "deleted"), withEmptyDir), pod("c", ephemeral("scratch"))
 	elsewhere, going := pod("d", claiming("data"), func(p *corev1.Pod) { p.Namespace = "db" }), pod("e", claiming("other"))
-	expect(t, "claims", sets.New(
-		types.NamespacedName{Namespace: "web", Name: "data"}, types.NamespacedName{Namespace: "web", Name: "logs"},
-		types.NamespacedName{Namespace: "web", Name: "c-scratch"}, types.NamespacedName{Namespace: "db", Name: "data"},
-	), claimsOfStaying([]Verdict{
-		{Pod: &a, Action: Skip}, {Pod: &b, Action: Skip}, {Pod: &c, Action: Skip}, {Pod: &elsewhere, Action: Skip}, {Pod: &going, Action: Evict},
-	}))
+	a := newAPI(t)
+	inDB := claim("data", "pv-db")
+	inDB.Namespace = "db"
+	a.create(t, claim("data", "pv-data"), claim("logs", "pv-logs"), claim("c-scratch", "pv-scratch"), claim("other", "pv-other"), inDB)
+	got, err := New(a.clock, a.Client).volumesOfStaying(t.Context(), "n1", []Verdict{
+		{Pod: &one, Action: Skip}, {Pod: &two, Action: Skip}, {Pod: &three, Action: Skip}, {Pod: &elsewhere, Action: Skip}, {Pod: &going, Action: Evict},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect(t, "volumes", sets.New("pv-data", "pv-logs", "pv-scratch", "pv-db", ""), got)
 }
 
 func (a *api) create(t *testing.T, objects ...client.Object) {

@@ -22,8 +22,8 @@ type Watcher struct {
 	changed func(node string)
 
 	mu sync.Mutex
-	// run runs a watch until Run's context ends, or until it is stopped. It is nil before Run.
-	run   func(watch func(context.Context)) (stop context.CancelFunc)
+	// ctx is that of Run, and nil before.
+	ctx   context.Context //nolint:containedctx // Watches outlive the calls that start them.
 	nodes map[string]*podsOf
 }
 
@@ -45,11 +45,7 @@ func NewWatcher(client typedcorev1.CoreV1Interface, changed func(node string)) *
 // once.
 func (w *Watcher) Run(ctx context.Context) error {
 	w.mu.Lock()
-	w.run = func(watch func(context.Context)) context.CancelFunc {
-		ctx, stop := context.WithCancel(ctx)
-		go watch(ctx)
-		return stop
-	}
+	w.ctx = ctx
 	for node, pods := range w.nodes {
 		w.start(node, pods)
 	}
@@ -67,7 +63,7 @@ func (w *Watcher) Watch(node string) {
 	}
 	pods := w.newPodsOf(node)
 	w.nodes[node] = pods
-	if w.run != nil {
+	if w.ctx != nil {
 		w.start(node, pods)
 	}
 }
@@ -131,12 +127,14 @@ func (w *Watcher) newPodsOf(node string) *podsOf {
 
 // start starts a node's watch. The caller holds the lock.
 func (w *Watcher) start(node string, pods *podsOf) {
-	pods.stop = w.run(func(ctx context.Context) {
-		go pods.informer.RunWithContext(ctx)
+	ctx, stop := context.WithCancel(w.ctx)
+	pods.stop = stop
+	go pods.informer.RunWithContext(ctx)
+	go func() {
 		if cache.WaitFor(ctx, "", pods.informer.HasSyncedChecker()) {
 			w.changed(node)
 		}
-	})
+	}()
 }
 
 // trim keeps the fields of a pod that drains and health need. It drops the versions, which change with fields that do not matter.
@@ -145,28 +143,21 @@ func trim(object any) (any, error) {
 	if !ok {
 		return object, nil
 	}
-	kept := &corev1.Pod{
-		ObjectMeta: p.ObjectMeta,
-		Spec:       corev1.PodSpec{NodeName: p.Spec.NodeName, Priority: p.Spec.Priority, Tolerations: p.Spec.Tolerations},
-		Status: corev1.PodStatus{
-			Phase:                 p.Status.Phase,
-			InitContainerStatuses: trimStatuses(p.Status.InitContainerStatuses),
-			ContainerStatuses:     trimStatuses(p.Status.ContainerStatuses),
-		},
+	TrimMeta(p)
+	p.ResourceVersion, p.Generation = "", 0
+	p.Spec = corev1.PodSpec{
+		NodeName: p.Spec.NodeName, Priority: p.Spec.Priority, Tolerations: p.Spec.Tolerations,
+		Volumes: slices.DeleteFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
+			return v.EmptyDir == nil && v.Ephemeral == nil && v.PersistentVolumeClaim == nil
+		}),
 	}
-	TrimMeta(kept)
-	kept.ResourceVersion, kept.Generation = "", 0
-	for i := range p.Spec.Volumes {
-		if v := trimVolume(&p.Spec.Volumes[i]); v != nil {
-			kept.Spec.Volumes = append(kept.Spec.Volumes, *v)
-		}
+	p.Status = corev1.PodStatus{
+		Phase:                 p.Status.Phase,
+		Conditions:            slices.DeleteFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type != corev1.PodReady }),
+		InitContainerStatuses: trimStatuses(p.Status.InitContainerStatuses),
+		ContainerStatuses:     trimStatuses(p.Status.ContainerStatuses),
 	}
-	for i := range p.Status.Conditions {
-		if c := &p.Status.Conditions[i]; c.Type == corev1.PodReady {
-			kept.Status.Conditions = []corev1.PodCondition{{Type: c.Type, Status: c.Status, LastTransitionTime: c.LastTransitionTime}}
-		}
-	}
-	return kept, nil
+	return p, nil
 }
 
 // TrimMeta keeps the identity, the labels and the controller of an object, and whether a pod is static.
@@ -183,22 +174,6 @@ func TrimMeta(o metav1.Object) {
 		annotations = map[string]string{corev1.MirrorPodAnnotationKey: value}
 	}
 	o.SetAnnotations(annotations)
-}
-
-// trimVolume keeps whether a volume is local, or which claim it uses; nil for all others.
-func trimVolume(v *corev1.Volume) *corev1.Volume {
-	kept := &corev1.Volume{Name: v.Name}
-	switch {
-	case v.EmptyDir != nil:
-		kept.EmptyDir = &corev1.EmptyDirVolumeSource{}
-	case v.Ephemeral != nil:
-		kept.Ephemeral = &corev1.EphemeralVolumeSource{}
-	case v.PersistentVolumeClaim != nil:
-		kept.PersistentVolumeClaim = v.PersistentVolumeClaim
-	default:
-		return nil
-	}
-	return kept
 }
 
 // trimStatuses keeps the restarts, the readiness and the start time of containers.

@@ -35,7 +35,7 @@ func CacheOptions() map[client.Object]cache.ByObject {
 	}
 }
 
-// TrimWorkload keeps the desired and available pods of a workload, and the labels of a Namespace.
+// TrimWorkload drops the templates and conditions of a workload, which are most of it, and all but the labels of a Namespace.
 func TrimWorkload(object any) (any, error) {
 	if o, ok := object.(metav1.Object); ok {
 		drain.TrimMeta(o)
@@ -44,25 +44,15 @@ func TrimWorkload(object any) (any, error) {
 	case *corev1.Namespace:
 		o.Spec, o.Status = corev1.NamespaceSpec{}, corev1.NamespaceStatus{}
 	case *appsv1.Deployment:
-		o.Spec = appsv1.DeploymentSpec{Replicas: o.Spec.Replicas}
-		o.Status = appsv1.DeploymentStatus{ObservedGeneration: o.Status.ObservedGeneration, AvailableReplicas: o.Status.AvailableReplicas}
+		o.Spec.Template, o.Status.Conditions = corev1.PodTemplateSpec{}, nil
 	case *appsv1.StatefulSet:
-		o.Spec = appsv1.StatefulSetSpec{Replicas: o.Spec.Replicas}
-		o.Status = appsv1.StatefulSetStatus{ObservedGeneration: o.Status.ObservedGeneration, AvailableReplicas: o.Status.AvailableReplicas}
+		o.Spec.Template, o.Spec.VolumeClaimTemplates, o.Status.Conditions = corev1.PodTemplateSpec{}, nil, nil
 	case *appsv1.DaemonSet:
-		o.Spec = appsv1.DaemonSetSpec{}
-		o.Status = appsv1.DaemonSetStatus{
-			ObservedGeneration:     o.Status.ObservedGeneration,
-			DesiredNumberScheduled: o.Status.DesiredNumberScheduled, NumberAvailable: o.Status.NumberAvailable,
-		}
+		o.Spec.Template, o.Status.Conditions = corev1.PodTemplateSpec{}, nil
 	case *appsv1.ReplicaSet:
-		o.Spec = appsv1.ReplicaSetSpec{Replicas: o.Spec.Replicas}
-		o.Status = appsv1.ReplicaSetStatus{ObservedGeneration: o.Status.ObservedGeneration, AvailableReplicas: o.Status.AvailableReplicas}
+		o.Spec.Template, o.Status.Conditions = corev1.PodTemplateSpec{}, nil
 	case *corev1.ReplicationController:
-		o.Spec = corev1.ReplicationControllerSpec{Replicas: o.Spec.Replicas}
-		o.Status = corev1.ReplicationControllerStatus{
-			ObservedGeneration: o.Status.ObservedGeneration, AvailableReplicas: o.Status.AvailableReplicas,
-		}
+		o.Spec.Template, o.Status.Conditions = nil, nil
 	}
 	return object, nil
 }
@@ -108,18 +98,16 @@ func isKept(key, value string) bool {
 	return value == "true" || slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
 }
 
+// PodsNotEnded selects the pods that have not ended.
+var PodsNotEnded = fields.AndSelectors(
+	fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)),
+	fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed)),
+)
+
 // NewPodCache returns a cache of all pods that have not ended, with only the fields that gates and drains need. The caller
 // adds it to the manager. It watches nothing before its first use. Pass the manager's scheme and mapper in the options.
 func NewPodCache(cfg *rest.Config, o cache.Options) (cache.Cache, error) {
-	o.ByObject = map[client.Object]cache.ByObject{
-		&corev1.Pod{}: {
-			Field: fields.AndSelectors(
-				fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)),
-				fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed)),
-			),
-			Transform: TrimPod,
-		},
-	}
+	o.ByObject = map[client.Object]cache.ByObject{&corev1.Pod{}: {Field: PodsNotEnded, Transform: TrimPod}}
 	return cache.New(cfg, o)
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
+	"github.com/prometheus/common/model"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
@@ -37,8 +38,6 @@ type poller struct {
 	stopped           chan struct{}
 
 	mu sync.Mutex
-	// asked is true after the first query.
-	asked bool
 	// answered is the time of the last valid answer, and active its number of alerts by name.
 	answered time.Time
 	active   map[string]int
@@ -132,18 +131,19 @@ func (p *poller) query(ctx context.Context, server promv1.API) (pause time.Durat
 }
 
 // store keeps an answer.
-func (p *poller) store(all []alert, err error) {
+func (p *poller) store(all model.Vector, err error) {
 	active := map[string]int{}
-	for _, a := range all {
-		if (a.firing || !p.gate.FiringOnly) && p.matters(a.name) {
-			active[a.name]++
+	for _, s := range all {
+		name := string(s.Metric[model.AlertNameLabel])
+		if s.Value != 0 && (s.Metric["alertstate"] == "firing" || !p.gate.FiringOnly) && p.matters(name) {
+			active[name]++
 		}
 	}
 	now := p.gates.clock.Now()
 	p.mu.Lock()
 	// The gate may have closed while the answer was overdue.
-	changed := !p.asked || err != nil || p.err != nil || p.isOverdue(now) || !equality.Semantic.DeepEqual(active, p.active)
-	p.asked, p.err = true, err
+	changed := err != nil || p.err != nil || p.isOverdue(now) || !equality.Semantic.DeepEqual(active, p.active)
+	p.err = err
 	if err == nil {
 		p.answered, p.active = now, active
 	}
@@ -160,7 +160,7 @@ func (p *poller) judge() (closed rollout.Block, ignored string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case !p.asked:
+	case p.answered.IsZero() && p.err == nil:
 		return rollout.Block{Gate: v1alpha1.ReasonAlertsUnreachable, Message: "Prometheus has not been queried yet"}, ""
 	case p.isOverdue(now):
 		err := p.err

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"moult.dev/moult/api/v1alpha1"
@@ -79,7 +80,7 @@ func (b *bench) asks(from *v1alpha1.NodeDisruptionBudget) string {
 	b.eventually("Prometheus is queried", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		return p.asked
+		return !p.answered.IsZero() || p.err != nil
 	})
 	cancel()
 	running.Wait()
@@ -234,7 +235,7 @@ func TestAlertsGateBearsAHitch(t *testing.T) {
 	p := b.poller(from)
 	for _, step := range []struct {
 		after time.Duration
-		all   []alert
+		all   model.Vector
 		err   error
 		want  string
 	}{
@@ -242,7 +243,7 @@ func TestAlertsGateBearsAHitch(t *testing.T) {
 		{15 * time.Second, nil, io.ErrUnexpectedEOF, ""},
 		{15 * time.Second, nil, io.ErrUnexpectedEOF, ""},
 		{15 * time.Second, nil, io.ErrUnexpectedEOF, "AlertsUnreachable: Prometheus does not answer: unexpected EOF"},
-		{15 * time.Second, []alert{{"A", true}}, nil, "AlertsActive: 1 alert is active: A"},
+		{15 * time.Second, model.Vector{&model.Sample{Metric: model.Metric{model.AlertNameLabel: "A", "alertstate": "firing"}, Value: 1}}, nil, "AlertsActive: 1 alert is active: A"},
 		{15 * time.Second, nil, io.ErrUnexpectedEOF, "AlertsActive: 1 alert is active: A"},
 		{15 * time.Second, nil, nil, ""},
 	} {

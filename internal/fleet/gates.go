@@ -65,9 +65,6 @@ func (g *gates) notice() {
 func (g *gates) forgetOthers(budgets []rollout.Budget) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.rules) == len(budgets) {
-		return // Each of these budgets has its rules.
-	}
 	for name, r := range g.rules {
 		if !slices.ContainsFunc(budgets, func(b rollout.Budget) bool { return b.Name == name }) {
 			r.alerts.stop()

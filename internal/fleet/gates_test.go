@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	toolscache "k8s.io/client-go/tools/cache"
 	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	clientfake "sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/yaml"
@@ -59,7 +60,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 // synced lets all watches know everything.
 func (b *bench) synced() *bench {
 	for _, w := range b.gates.watches {
-		w.why = ""
+		w.why.Store(ptr.To(""))
 	}
 	b.gates.notice()
 	return b
@@ -169,10 +170,10 @@ func TestGatesAreClosedUntilTheyKnow(t *testing.T) {
 	}
 	for _, w := range b.gates.watches {
 		if w != b.gates.namespaces {
-			w.why = ""
+			w.why.Store(ptr.To(""))
 		}
 	}
-	b.gates.workloads["ReplicationController"].why = "reading replicationcontrollers, forbidden"
+	b.gates.workloads["ReplicationController"].why.Store(ptr.To("reading replicationcontrollers, forbidden"))
 	want[0].Message, want[1].Message = "reading replicationcontrollers, forbidden", "namespaces are being read"
 	if diff := cmp.Diff(want, b.looks(all).Blocks); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -287,6 +288,7 @@ func TestTrims(t *testing.T) {
 		Namespace: "a", Name: "x", UID: "u", ResourceVersion: "1", Generation: 3, Labels: map[string]string{"a": "b"},
 		OwnerReferences: []metav1.OwnerReference{{Name: "owner", Controller: &yes}},
 	}
+	template := corev1.PodTemplateSpec{Spec: corev1.PodSpec{NodeName: "n"}}
 	static, mirror := *meta.DeepCopy(), *kept.DeepCopy()
 	static.Annotations[corev1.MirrorPodAnnotationKey] = "m"
 	mirror.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "m"}
@@ -302,23 +304,23 @@ func TestTrims(t *testing.T) {
 			},
 		},
 		{
-			&appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{Replicas: &two, Paused: true}, Status: appsv1.DeploymentStatus{ObservedGeneration: 2, AvailableReplicas: 1, ReadyReplicas: 2}},
+			&appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{Replicas: &two, Template: template}, Status: appsv1.DeploymentStatus{ObservedGeneration: 2, AvailableReplicas: 1, Conditions: []appsv1.DeploymentCondition{{}}}},
 			&appsv1.Deployment{ObjectMeta: kept, Spec: appsv1.DeploymentSpec{Replicas: &two}, Status: appsv1.DeploymentStatus{ObservedGeneration: 2, AvailableReplicas: 1}},
 		},
 		{
-			&appsv1.StatefulSet{ObjectMeta: meta, Spec: appsv1.StatefulSetSpec{Replicas: &two, ServiceName: "s"}, Status: appsv1.StatefulSetStatus{ObservedGeneration: 2, AvailableReplicas: 1, ReadyReplicas: 2}},
+			&appsv1.StatefulSet{ObjectMeta: meta, Spec: appsv1.StatefulSetSpec{Replicas: &two, Template: template}, Status: appsv1.StatefulSetStatus{ObservedGeneration: 2, AvailableReplicas: 1, Conditions: []appsv1.StatefulSetCondition{{}}}},
 			&appsv1.StatefulSet{ObjectMeta: kept, Spec: appsv1.StatefulSetSpec{Replicas: &two}, Status: appsv1.StatefulSetStatus{ObservedGeneration: 2, AvailableReplicas: 1}},
 		},
 		{
-			&appsv1.DaemonSet{ObjectMeta: meta, Spec: appsv1.DaemonSetSpec{MinReadySeconds: 1}, Status: appsv1.DaemonSetStatus{ObservedGeneration: 2, DesiredNumberScheduled: 3, NumberAvailable: 1, NumberReady: 2}},
+			&appsv1.DaemonSet{ObjectMeta: meta, Spec: appsv1.DaemonSetSpec{Template: template}, Status: appsv1.DaemonSetStatus{ObservedGeneration: 2, DesiredNumberScheduled: 3, NumberAvailable: 1, Conditions: []appsv1.DaemonSetCondition{{}}}},
 			&appsv1.DaemonSet{ObjectMeta: kept, Status: appsv1.DaemonSetStatus{ObservedGeneration: 2, DesiredNumberScheduled: 3, NumberAvailable: 1}},
 		},
 		{
-			&appsv1.ReplicaSet{ObjectMeta: meta, Spec: appsv1.ReplicaSetSpec{Replicas: &two, MinReadySeconds: 1}, Status: appsv1.ReplicaSetStatus{ObservedGeneration: 2, AvailableReplicas: 1, ReadyReplicas: 2}},
+			&appsv1.ReplicaSet{ObjectMeta: meta, Spec: appsv1.ReplicaSetSpec{Replicas: &two, Template: template}, Status: appsv1.ReplicaSetStatus{ObservedGeneration: 2, AvailableReplicas: 1, Conditions: []appsv1.ReplicaSetCondition{{}}}},
 			&appsv1.ReplicaSet{ObjectMeta: kept, Spec: appsv1.ReplicaSetSpec{Replicas: &two}, Status: appsv1.ReplicaSetStatus{ObservedGeneration: 2, AvailableReplicas: 1}},
 		},
 		{
-			&corev1.ReplicationController{ObjectMeta: meta, Spec: corev1.ReplicationControllerSpec{Replicas: &two, MinReadySeconds: 1}, Status: corev1.ReplicationControllerStatus{ObservedGeneration: 2, AvailableReplicas: 1, ReadyReplicas: 2}},
+			&corev1.ReplicationController{ObjectMeta: meta, Spec: corev1.ReplicationControllerSpec{Replicas: &two, Template: &template}, Status: corev1.ReplicationControllerStatus{ObservedGeneration: 2, AvailableReplicas: 1, Conditions: []corev1.ReplicationControllerCondition{{}}}},
 			&corev1.ReplicationController{ObjectMeta: kept, Spec: corev1.ReplicationControllerSpec{Replicas: &two}, Status: corev1.ReplicationControllerStatus{ObservedGeneration: 2, AvailableReplicas: 1}},
 		},
 		{

@@ -20,12 +20,6 @@ import (
 // maxAnswer limits an answer, in bytes: ten thousand alerts fit.
 const maxAnswer = 16 << 20
 
-// alert is a pending or firing alert.
-type alert struct {
-	name   string
-	firing bool
-}
-
 func newPrometheus(address string) (promv1.API, error) {
 	c, err := api.NewClient(api.Config{Address: address, RoundTripper: bounded{api.DefaultRoundTripper}})
 	if err != nil {
@@ -48,8 +42,8 @@ func (b bounded) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// pendingAndFiring returns the pending and firing alerts. It queries the series ALERTS, which every compatible store has.
-func pendingAndFiring(ctx context.Context, server promv1.API) ([]alert, error) {
+// pendingAndFiring returns a series for each pending or firing alert: ALERTS, which every compatible store has.
+func pendingAndFiring(ctx context.Context, server promv1.API) (model.Vector, error) {
 	value, warnings, _, err := server.Query(ctx, "ALERTS", time.Time{})
 	switch {
 	case err != nil:
@@ -61,13 +55,7 @@ func pendingAndFiring(ctx context.Context, server promv1.API) ([]alert, error) {
 	if !ok {
 		return nil, errors.New("the answer is not a list of series")
 	}
-	var all []alert
-	for _, s := range series {
-		if s.Value != 0 {
-			all = append(all, alert{string(s.Metric[model.AlertNameLabel]), s.Metric["alertstate"] == "firing"})
-		}
-	}
-	return all, nil
+	return series, nil
 }
 
 // cause returns why a request failed, without parts that differ each time, such as the local port.

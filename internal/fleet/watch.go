@@ -6,12 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -117,14 +118,14 @@ type watch struct {
 	store toolscache.Store
 	// wanted is true once the watch is started. It is guarded by the lock of the gates.
 	wanted bool
-
-	mu sync.Mutex
 	// why the objects are not known; empty when they are.
-	why string
+	why atomic.Pointer[string]
 }
 
 func newWatch(g *gates, kind string, object client.Object, list client.ObjectList, change matters) *watch {
-	return &watch{gates: g, kind: kind, object: object, list: list, matters: change, why: kind + " are being read"}
+	w := &watch{gates: g, kind: kind, object: object, list: list, matters: change}
+	w.why.Store(ptr.To(kind + " are being read"))
+	return w
 }
 
 // want starts the watch, if it is not started. The caller holds the lock of the gates.
@@ -136,18 +137,11 @@ func (w *watch) want() {
 }
 
 // unknown returns why the objects are not known, or "".
-func (w *watch) unknown() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.why
-}
+func (w *watch) unknown() string { return *w.why.Load() }
 
 // setUnknown sets why the objects are not known, and reports whether that has changed.
 func (w *watch) setUnknown(why string) bool {
-	w.mu.Lock()
-	changed := why != w.why
-	w.why = why
-	w.mu.Unlock()
+	changed := *w.why.Swap(&why) != why
 	if changed {
 		w.gates.notice()
 	}
@@ -173,7 +167,10 @@ func (w *watch) get(namespace, name string) client.Object {
 func (w *watch) run(ctx context.Context) {
 	var handler toolscache.ResourceEventHandlerRegistration
 	err := wait.PollUntilContextCancel(ctx, watchRetry, true, func(ctx context.Context) (bool, error) {
-		err := w.tryRead(ctx)
+		// An informer does not return the API server's error, such as a missing permission.
+		short, cancel := context.WithTimeout(ctx, watchTimeout)
+		defer cancel()
+		err := w.gates.api.List(short, w.list, client.Limit(1))
 		if err == nil {
 			w.store, handler, err = follow(ctx, w.from, w.object, w.matters, w.noticeKnown)
 		}
@@ -189,11 +186,4 @@ func (w *watch) run(ctx context.Context) {
 	if err == nil && toolscache.WaitForCacheSync(ctx.Done(), handler.HasSynced) {
 		w.setUnknown("")
 	}
-}
-
-// tryRead returns the API server's error, such as a missing permission. An informer does not return it.
-func (w *watch) tryRead(ctx context.Context) error {
-	short, cancel := context.WithTimeout(ctx, watchTimeout)
-	defer cancel()
-	return w.gates.api.List(short, w.list, client.Limit(1))
 }

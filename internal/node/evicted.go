@@ -11,6 +11,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"moult.dev/moult/api/v1alpha1"
@@ -62,26 +64,21 @@ func ParseEvicted(annotations map[string]string) ([]Workload, error) {
 	return workloads, nil
 }
 
-// formatEvicted returns the annotation's value: sorted, without duplicates, at most MaxEvicted.
-func formatEvicted(workloads []Workload) string {
-	lines := make([]string, len(workloads))
-	for i := range workloads {
-		lines[i] = workloads[i].String()
-	}
-	slices.Sort(lines)
-	lines = slices.Compact(lines)
-	value, _ := json.Marshal(lines[:min(len(lines), MaxEvicted)]) // Strings always marshal.
-	return string(value)
-}
-
-// Evicting returns a change that adds these workloads to the record of evictions. It replaces an unreadable record.
+// Evicting returns a change that adds these workloads to the record of evictions: sorted, without duplicates, at most MaxEvicted. It replaces
+// an unreadable record.
 func Evicting(workloads ...Workload) Also {
 	return func(n *corev1.Node, _ string) {
-		recorded, _ := ParseEvicted(n.Annotations)
-		if len(workloads) > 0 {
-			record := formatEvicted(append(recorded, workloads...))
-			set(&n.Annotations, map[string]*string{v1alpha1.AnnotationEvicted: &record})
+		if len(workloads) == 0 {
+			return
 		}
+		recorded, _ := ParseEvicted(n.Annotations)
+		names := sets.New[string]()
+		for _, w := range append(recorded, workloads...) {
+			names.Insert(w.String())
+		}
+		lines := sets.List(names)
+		value, _ := json.Marshal(lines[:min(len(lines), MaxEvicted)]) // Strings always marshal.
+		set(&n.Annotations, map[string]*string{v1alpha1.AnnotationEvicted: ptr.To(string(value))})
 	}
 }
 

@@ -29,9 +29,8 @@ func initContainers(p *upgradev1.Plan, n *corev1.Node, turnID string, o *plan.Jo
 	windows := plan.IsWindows(n)
 	var all []corev1.Container
 	if spec := p.Spec.Prepare; spec != nil {
-		prepare := container("prepare", p, *spec, spec.Volumes, o)
+		prepare := container("prepare", p, *spec, o)
 		prepare.Image = withTag(spec.Image, p.Status.LatestVersion)
-		prepare.SecurityContext = spec.SecurityContext
 		if windows {
 			prepare.SecurityContext = hostProcess()
 		}
@@ -50,11 +49,11 @@ func initContainers(p *upgradev1.Plan, n *corev1.Node, turnID string, o *plan.Jo
 	if o.AwaitsOperator(n) {
 		args = append(args, "--turn", turnID)
 	}
-	spec := upgradev1.ContainerSpec{Image: cmp.Or(o.KubectlImage, o.Image), Args: args}
+	spec := upgradev1.ContainerSpec{Image: cmp.Or(o.KubectlImage, o.Image), Args: args, Volumes: p.Spec.Upgrade.Volumes}
 	if windows {
 		spec.Image = o.KubectlImageWindows
 	}
-	cordon := container(name, p, spec, p.Spec.Upgrade.Volumes, o)
+	cordon := container(name, p, spec, o)
 	if windows {
 		cordon.SecurityContext = hostProcess()
 	}
@@ -63,12 +62,10 @@ func initContainers(p *upgradev1.Plan, n *corev1.Node, turnID string, o *plan.Jo
 
 // upgradeContainer does the change.
 func upgradeContainer(p *upgradev1.Plan, windows bool, o *plan.JobOptions) corev1.Container {
-	spec := *p.Spec.Upgrade
-	upgrade := container("upgrade", p, spec, spec.Volumes, o)
-	upgrade.Image = withTag(spec.Image, p.Status.LatestVersion)
+	upgrade := container("upgrade", p, *p.Spec.Upgrade, o)
+	upgrade.Image = withTag(upgrade.Image, p.Status.LatestVersion)
 	switch {
-	case spec.SecurityContext != nil:
-		upgrade.SecurityContext = spec.SecurityContext
+	case upgrade.SecurityContext != nil:
 	case windows:
 		upgrade.SecurityContext = hostProcess()
 	default:
@@ -81,13 +78,14 @@ func upgradeContainer(p *upgradev1.Plan, windows bool, o *plan.JobOptions) corev
 }
 
 // container returns what all containers share: the host's root, the pod's labels, the secrets, and the environment.
-func container(name string, p *upgradev1.Plan, spec upgradev1.ContainerSpec, mounts []upgradev1.VolumeSpec, o *plan.JobOptions) corev1.Container {
+func container(name string, p *upgradev1.Plan, spec upgradev1.ContainerSpec, o *plan.JobOptions) corev1.Container {
 	c := corev1.Container{
 		Name:            name,
 		Image:           spec.Image,
 		Command:         spec.Command,
 		Args:            spec.Args,
 		EnvFrom:         spec.EnvFrom,
+		SecurityContext: spec.SecurityContext,
 		ImagePullPolicy: o.ImagePullPolicy,
 		VolumeMounts: []corev1.VolumeMount{
 			{Name: volumeHostRoot, MountPath: "/host"},
@@ -112,7 +110,7 @@ func container(name string, p *upgradev1.Plan, spec upgradev1.ContainerSpec, mou
 		}
 		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: secretVolume(s.Name), MountPath: at, ReadOnly: true})
 	}
-	for _, v := range mounts {
+	for _, v := range spec.Volumes {
 		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: v.Name, MountPath: v.Destination})
 	}
 	return c

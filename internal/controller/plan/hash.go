@@ -3,7 +3,6 @@
 package plan
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -12,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 )
@@ -24,7 +24,7 @@ func latestHash(p *upgradev1.Plan, secretHashes map[string]string) (string, erro
 	h.Write([]byte(p.Status.LatestVersion))
 	h.Write([]byte(p.Spec.ServiceAccountName))
 	if paths := p.Annotations[upgradev1.AnnotationDigest]; paths != "" {
-		fields, err := asMap(p)
+		fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(p)
 		if err != nil {
 			return "", fmt.Errorf("hashing plan, %w", err)
 		}
@@ -38,17 +38,6 @@ func latestHash(p *upgradev1.Plan, secretHashes map[string]string) (string, erro
 		}
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
-}
-
-func asMap(p *upgradev1.Plan) (map[string]any, error) {
-	text, err := json.Marshal(p)
-	if err != nil {
-		return nil, err
-	}
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.UseNumber()
-	fields := map[string]any{}
-	return fields, decoder.Decode(&fields)
 }
 
 // digestField returns the field at a path through maps. An absent field is empty. Only the first element of a list counts.

@@ -10,7 +10,6 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -21,6 +20,7 @@ import (
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/fleet"
 	"moult.dev/moult/internal/kind/plan"
 	"moult.dev/moult/internal/turn"
 )
@@ -52,14 +52,10 @@ func onNode(plan, node string) string { return plan + "/" + node }
 func CacheOptions(o Options) map[client.Object]cache.ByObject {
 	own := labels.SelectorFromSet(labels.Set{upgradev1.LabelController: o.Name})
 	namespaced := map[string]cache.Config{o.Namespace: {}}
-	unfinished := fields.AndSelectors(
-		fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)),
-		fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed)),
-	)
 	return map[client.Object]cache.ByObject{
 		newStored():      {Namespaces: namespaced, Transform: cache.TransformStripManagedFields(), SyncPeriod: ptr.To(turn.Resync)},
 		&batchv1.Job{}:   {Namespaces: namespaced, Label: own, Transform: trimJob},
-		&corev1.Pod{}:    {Namespaces: namespaced, Label: own, Field: unfinished, Transform: trimPod},
+		&corev1.Pod{}:    {Namespaces: namespaced, Label: own, Field: fleet.PodsNotEnded, Transform: trimPod},
 		&corev1.Secret{}: {Namespaces: namespaced, Transform: hashOnly},
 	}
 }

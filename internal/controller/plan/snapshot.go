@@ -40,37 +40,31 @@ func (c *Controller) gather(ctx context.Context, key types.NamespacedName) (snap
 	if err := errors.Join(c.Client.List(ctx, &jobs, ofPlan...), c.Client.List(ctx, &pods, ofPlan...)); err != nil {
 		return snapshot{}, fmt.Errorf("listing jobs and pods, %w", err)
 	}
-	s := snapshot{Snapshot: nodes, jobs: map[string][]*batchv1.Job{}, pods: map[string][]*corev1.Pod{}}
-	for i := range jobs.Items {
-		j := &jobs.Items[i]
-		s.jobs[j.Labels[upgradev1.LabelNode]] = append(s.jobs[j.Labels[upgradev1.LabelNode]], j)
+	s := snapshot{Snapshot: nodes, jobs: byNode(jobs.Items), pods: map[string][]*corev1.Pod{}}
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		s.pods[p.Labels[upgradev1.LabelNode]] = append(s.pods[p.Labels[upgradev1.LabelNode]], p)
 	}
 	for _, name := range s.Claimed {
 		if !slices.ContainsFunc(s.Nodes[name].Claims, func(c v1alpha1.Claim) bool { return c.Rollout == holder }) {
 			continue
 		}
-		if s.jobs[name], err = c.jobsOn(ctx, key, name); err != nil {
-			return snapshot{}, err
+		var all batchv1.JobList
+		err := c.Client.List(ctx, &all, client.InNamespace(key.Namespace), client.MatchingFields{indexNode: onNode(key.Name, name)},
+			client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency) // The list above has waited for own writes.
+		if err != nil {
+			return snapshot{}, fmt.Errorf("listing jobs of node %s, %w", name, err)
 		}
-	}
-	for i := range pods.Items {
-		p := &pods.Items[i]
-		s.pods[p.Labels[upgradev1.LabelNode]] = append(s.pods[p.Labels[upgradev1.LabelNode]], p)
+		s.jobs[name] = byNode(all.Items)[name]
 	}
 	return s, nil
 }
 
-// jobsOn returns all Jobs of the Plan on a node.
-func (c *Controller) jobsOn(ctx context.Context, key types.NamespacedName, name string) ([]*batchv1.Job, error) {
-	var list batchv1.JobList
-	err := c.Client.List(ctx, &list, client.InNamespace(key.Namespace), client.MatchingFields{indexNode: onNode(key.Name, name)},
-		client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency) // The list in gather has waited for own writes.
-	if err != nil {
-		return nil, fmt.Errorf("listing jobs of node %s, %w", name, err)
+func byNode(jobs []batchv1.Job) map[string][]*batchv1.Job {
+	by := map[string][]*batchv1.Job{}
+	for i := range jobs {
+		name := jobs[i].Labels[upgradev1.LabelNode]
+		by[name] = append(by[name], &jobs[i])
 	}
-	jobs := make([]*batchv1.Job, 0, len(list.Items))
-	for i := range list.Items {
-		jobs = append(jobs, &list.Items[i])
-	}
-	return jobs, nil
+	return by
 }

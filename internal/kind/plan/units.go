@@ -3,6 +3,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -11,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
@@ -311,20 +313,13 @@ func (t *Unit) jobFailed() {
 
 // finish judges a turn whose Job has succeeded. Its node must be healthy and soak before the turn ends.
 func (t *Unit) finish(w *World) {
-	var since time.Time
-	switch {
-	case t.Claim.Soaking != nil:
-		since = t.Claim.Soaking.Time
-	case t.Claim.Changed != nil:
-		since = t.Claim.Changed.Time
-	default:
-		since = t.end.LastTransitionTime.Time
+	began := cmp.Or(t.Claim.Soaking, t.Claim.Changed)
+	if began == nil {
+		began = &t.end.LastTransitionTime
 	}
+	since := began.Time
 	t.Unit.State, t.Unit.Since = v1alpha1.UnitSoaking, since
-	end := since
-	if d := w.Plan.Spec.PostCompleteDelay; d != nil {
-		end = since.Add(d.Duration)
-	}
+	end := since.Add(ptr.Deref(w.Plan.Spec.PostCompleteDelay, metav1.Duration{}).Duration)
 	if s := w.Plan.Spec.Strategy; s != nil {
 		if t.unhealthy = w.Fleet.Unhealthy(t.Node.Name, w.Now); t.unhealthy != "" {
 			t.verify(w)
