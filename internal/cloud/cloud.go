@@ -28,15 +28,16 @@ type Cloud interface {
 	Find(ctx context.Context, providerIDs []string) (map[string]string, error)
 	// ScaleSet is the scale set of that name. It sends no request.
 	ScaleSet(name string) ScaleSet
+	// Look is ScaleSet for one look at the set. It reads the settings and the machines once, and all its methods but Send judge by these.
+	Look(name string) ScaleSet
 }
 
 // ScaleSet is a set of machines that are made alike: a virtual machine scale set, an Auto Scaling group, a managed instance group.
 type ScaleSet interface {
 	// Describe reads the settings. KindNotFound: there is no scale set of that name.
 	Describe(ctx context.Context) (Set, error)
-	// Machines reads all machines, also those being made or deleted. inTurn are ids of machines in turns: a cloud that needs a request for each
-	// Machine.Protected reads it for these alone.
-	Machines(ctx context.Context, inTurn ...string) ([]Machine, error)
+	// Machines reads all machines, also those being made or deleted.
+	Machines(ctx context.Context) ([]Machine, error)
 	// Prepare makes an operation of a change of the set as it was described, and changes nothing. KindFull: the set would have more machines than its
 	// maximum. KindInvalid: this change can't be made.
 	Prepare(ctx context.Context, s *Set, c Change) (Operation, error)
@@ -98,7 +99,7 @@ type Machine struct {
 	UpToDate bool
 	// State of the machine.
 	State State
-	// Protected is true where the machine is protected from deletion in the cloud. See ScaleSet.Machines.
+	// Protected is true where the machine is protected from deletion in the cloud. See Protector.
 	Protected bool
 	// Aside says why the machine must not be deleted although it is not protected, and what to do about it. Else it is empty.
 	Aside string
@@ -146,6 +147,11 @@ type Progress struct {
 type Suspender interface {
 	// Suspend stops the balancing. With on false it resumes what Moult suspended, also in another process. Both may be repeated.
 	Suspend(ctx context.Context, on bool) error
+}
+
+// Protector is a ScaleSet whose cloud needs a request for each machine to read whether it is protected from deletion. Machines leaves that out.
+type Protector interface {
+	Protected(ctx context.Context, id string) (bool, error)
 }
 
 // Endpoint reads the URL of a cloud's API. Credentials are sent there, so it must be an https URL, or an http one of this machine.

@@ -28,7 +28,7 @@ type Operation struct {
 // Driver makes the changes of one scale set in one cloud. M is its memory of an operation, which is stored as JSON.
 type Driver[M any] interface {
 	Describe(ctx context.Context) (Set, error)
-	Machines(ctx context.Context, inTurn ...string) ([]Machine, error)
+	Machines(ctx context.Context) ([]Machine, error)
 	// Plan completes the memory of a change that the set allows. It may read, and changes nothing.
 	Plan(ctx context.Context, s *Set, m M) error
 	// Submit sends the operation, as ScaleSet.Send. It is called until it succeeds once.

@@ -24,8 +24,8 @@ type scriptedMemory struct {
 	Note string `json:"note"`
 }
 
-func (*scripted) Describe(context.Context) (Set, error)                  { return Set{}, nil }
-func (*scripted) Machines(context.Context, ...string) ([]Machine, error) { return nil, nil }
+func (*scripted) Describe(context.Context) (Set, error)       { return Set{}, nil }
+func (*scripted) Machines(context.Context) ([]Machine, error) { return nil, nil }
 
 func (s *scripted) Plan(_ context.Context, _ *Set, m *scriptedMemory) error {
 	m.Note = strings.Repeat("x", len(m.Image))

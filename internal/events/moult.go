@@ -41,10 +41,14 @@ var (
 	MachineAdopted = saying[nodeRollout](normal, "Adopted", "Node %s is taken over from Ducklett in the middle of its replacement")
 	// MachinesStarted: the machines of these nodes are being replaced. Names of nodes follow.
 	MachinesStarted = fixed[nodeRollout](normal, "Started", "Replacing the machines of Nodes ")
-	// MachineReplaced: the turn has ended.
-	MachineReplaced = about(normal, "Updated", func(_ nodeRollout, t *v1alpha1.MachineTurn) string {
-		return fmt.Sprintf("Node %s of scale set %s has taken its place, and is well", cmp.Or(t.ReplacementNode, t.Replacement), t.ScaleSet)
-	})
+	// MachinesAdded: these machines take the place of others. Their names follow.
+	MachinesAdded = saying[nodeRollout](normal, "MachineAdded", "Added to scale set %s: ")
+	// MachinesDraining: these nodes are claimed for their drain, and their replacements are ready. Names of nodes follow.
+	MachinesDraining = fixed[nodeRollout](normal, "Draining", "Draining Nodes ")
+	// MachinesDeleted: these machines are gone, and their Nodes. Names of nodes follow, or of machines without a Node.
+	MachinesDeleted = saying[nodeRollout](normal, "MachineDeleted", "Deleted from scale set %s: ")
+	// MachinesReplaced: the turns of these new nodes have ended. Names of nodes follow.
+	MachinesReplaced = saying[nodeRollout](normal, "Updated", "New in scale set %s, and well: Nodes ")
 	// ScaleSetWell: a scale set can be read and changed again.
 	ScaleSetWell = saying[nodeRollout](normal, "ScaleSetWell", "Scale set %s can be changed again")
 	// RollbackImpossible: the previous image can't be restored.
@@ -60,30 +64,6 @@ func NodeRolloutWave(r *v1alpha1.NodeRollout, w *v1alpha1.WaveStatus) Event {
 func NodeRolloutComplete(r *v1alpha1.NodeRollout) Event {
 	total := ptr.Deref(r.Status.Counts, v1alpha1.UnitCounts{}).Total
 	return Event{r, normal, "Complete", fmt.Sprintf("All %d nodes are updated", total)}
-}
-
-// MachineAdded: a replacement was added.
-func MachineAdded(r *v1alpha1.NodeRollout, t *v1alpha1.MachineTurn) Event {
-	return Event{r, normal, "MachineAdded", fmt.Sprintf("Machine %s of scale set %s takes the place of %s",
-		t.Replacement, t.ScaleSet, cmp.Or(t.Node, t.Machine, "one that is gone"))}
-}
-
-// MachineDraining: the replacement is ready, and the node is claimed for its drain.
-func MachineDraining(r *v1alpha1.NodeRollout, t *v1alpha1.MachineTurn) Event {
-	text := "Node " + t.Node + " is drained"
-	if t.ReplacementNode != "" {
-		text += ": its replacement, Node " + t.ReplacementNode + ", is ready"
-	}
-	return Event{r, normal, "Draining", text}
-}
-
-// MachineDeleted: a machine and its node are gone. before is the turn before the deletion; it may have had no Node.
-func MachineDeleted(r *v1alpha1.NodeRollout, t, before *v1alpha1.MachineTurn) Event {
-	what := "The machine of Node " + before.Node
-	if before.Node == "" {
-		what = "Machine " + before.Machine + ", which has no Node,"
-	}
-	return Event{r, normal, "MachineDeleted", fmt.Sprintf("%s in scale set %s is deleted", what, t.ScaleSet)}
 }
 
 // MachineDiscarded: a replacement is deleted, because the turn is no longer wanted.

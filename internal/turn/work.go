@@ -67,14 +67,6 @@ func (k *Works) of(t Of) *work {
 	return known
 }
 
-// IsDrained reports whether the turn's drain of the node is done, as far as this process knows, and no pod has changed since.
-func (k *Works) IsDrained(t Of) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	known := k.all[t.Node]
-	return known != nil && known.of.Turn == t.Turn && known.last.Done && !known.stale.Load()
-}
-
 // Pods returns the pods of a turn's node, and false until they are known.
 func (k *Works) Pods(t Of) ([]corev1.Pod, bool) {
 	k.of(t)

@@ -56,6 +56,8 @@ type answer struct {
 	taken bool
 }
 
+func (c *fakeCloud) Look(name string) cloud.ScaleSet { return c.ScaleSet(name) }
+
 func (c *fakeCloud) ScaleSet(name string) cloud.ScaleSet {
 	s := c.sets[name]
 	if s == nil {

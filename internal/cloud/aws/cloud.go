@@ -22,6 +22,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/credentials/stscreds"
 	"github.com/aws/aws-sdk-go-v2/service/autoscaling"
+	"github.com/aws/aws-sdk-go-v2/service/autoscaling/types"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 	"github.com/aws/smithy-go/logging"
@@ -67,13 +68,20 @@ func (c *Cloud) ScaleSet(name string) cloud.ScaleSet {
 	return struct {
 		cloud.ScaleSet
 		cloud.Suspender
-	}{cloud.NewScaleSet(s), s}
+		cloud.Protector
+	}{cloud.NewScaleSet(s), s, s}
 }
 
-// scaleSet is an Auto Scaling group.
+// Look implements cloud.Cloud.
+func (c *Cloud) Look(name string) cloud.ScaleSet {
+	return cloud.NewScaleSet(&scaleSet{c: c, name: name, seen: &types.AutoScalingGroup{}})
+}
+
+// scaleSet is an Auto Scaling group. In a look, seen is not nil, and has the group once that is read.
 type scaleSet struct {
 	c    *Cloud
 	name string
+	seen *types.AutoScalingGroup
 }
 
 // memory is what is kept of an operation.

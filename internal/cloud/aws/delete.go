@@ -24,7 +24,7 @@ func (s *scaleSet) members(ctx context.Context, ids []string) ([]types.Instance,
 	if err != nil {
 		return nil, cloud.IgnoreNotFound(err)
 	}
-	return slices.DeleteFunc(g.Instances, func(i types.Instance) bool {
+	return slices.DeleteFunc(slices.Clone(g.Instances), func(i types.Instance) bool {
 		return !isMember(i.LifecycleState) || !slices.Contains(ids, aws.ToString(i.InstanceId))
 	}), nil
 }
@@ -75,7 +75,7 @@ func (s *scaleSet) terminate(ctx context.Context, i *types.Instance) (activity s
 		return "", cloud.Errorf(cloud.KindInvalid, "deleting machine %s of %s, it is in standby, where the capacity does not count it", id, s.name)
 	}
 	// Auto Scaling does not respect termination protection.
-	protected, err := s.protected(ctx, id)
+	protected, err := s.Protected(ctx, id)
 	if err != nil {
 		return "", err
 	}

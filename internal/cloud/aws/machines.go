@@ -5,7 +5,6 @@ package aws
 import (
 	"cmp"
 	"context"
-	"slices"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -17,7 +16,7 @@ import (
 )
 
 // Machines implements cloud.ScaleSet.
-func (s *scaleSet) Machines(ctx context.Context, inTurn ...string) ([]cloud.Machine, error) {
+func (s *scaleSet) Machines(ctx context.Context) ([]cloud.Machine, error) {
 	g, err := s.group(ctx, true)
 	if err != nil {
 		return nil, err
@@ -43,11 +42,6 @@ func (s *scaleSet) Machines(ctx context.Context, inTurn ...string) ([]cloud.Mach
 		m.State, m.Message = stateOf(&i, vm)
 		if isStandby(&i) {
 			m.Aside = "it is in standby, where the capacity does not count it: put it back into service, or terminate it"
-		}
-		if m.State != cloud.Deleting && slices.Contains(inTurn, id) {
-			if m.Protected, err = s.protected(ctx, id); err != nil {
-				return nil, err
-			}
 		}
 		machines = append(machines, m)
 	}
@@ -116,8 +110,8 @@ func stateOf(i *types.Instance, vm ec2types.Instance) (state cloud.State, why st
 	return cloud.Failed, "its lifecycle state is " + string(lifecycle)
 }
 
-// protected reports whether an instance has termination protection. EC2 needs a call for each instance.
-func (s *scaleSet) protected(ctx context.Context, id string) (bool, error) {
+// Protected implements cloud.Protector: it reports whether an instance has termination protection.
+func (s *scaleSet) Protected(ctx context.Context, id string) (bool, error) {
 	out, err := s.c.ec2.DescribeInstanceAttribute(ctx, &ec2.DescribeInstanceAttributeInput{
 		Attribute: ec2types.InstanceAttributeNameDisableApiTermination, InstanceId: aws.String(id),
 	})

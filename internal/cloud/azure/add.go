@@ -29,8 +29,8 @@ func (s *scaleSet) followAdd(ctx context.Context, m *memory) (over bool, err err
 	if err != nil {
 		return false, err
 	}
-	machines = slices.DeleteFunc(machines, func(m cloud.Machine) bool { return m.State == cloud.Deleting })
-	found := m.newMachines(machines)
+	machines = slices.DeleteFunc(slices.Clone(machines), func(m cloud.Machine) bool { return m.State == cloud.Deleting })
+	found := m.newMachines(machines, value(set.Properties.Overprovision))
 	if m.Failure == "" {
 		if over, err = s.concludeAdd(ctx, m, set, len(machines), found); err != nil || over {
 			return over, err
@@ -39,7 +39,7 @@ func (s *scaleSet) followAdd(ctx context.Context, m *memory) (over bool, err err
 	if m.Failure == "" || !idle {
 		return false, nil
 	}
-	return s.undo(ctx, m, set, len(machines), len(found))
+	return s.undo(ctx, m, set, len(machines), len(m.Added))
 }
 
 // concludeAdd reports whether an addition was successful, or records that it failed. all is how many machines the scale set has.
@@ -47,7 +47,7 @@ func (s *scaleSet) concludeAdd(ctx context.Context, m *memory, set *armcompute.V
 	idle := busyReason(set) == ""
 	creating := slices.ContainsFunc(found, func(m cloud.Machine) bool { return m.State == cloud.Creating })
 	broken := slices.IndexFunc(found, func(m cloud.Machine) bool { return m.State == cloud.Failed })
-	complete := len(found) == m.Add && broken < 0 && (idle || !creating && !value(set.Properties.Overprovision))
+	complete := len(m.Added) == m.Add && broken < 0 && (idle || !creating && !value(set.Properties.Overprovision))
 	if complete || !idle {
 		return complete, nil
 	}
@@ -67,11 +67,13 @@ func (s *scaleSet) concludeAdd(ctx context.Context, m *memory, set *armcompute.V
 	return false, nil
 }
 
-// newMachines returns the machines that were made since the operation was planned, the oldest first and at most as many as it adds, and keeps their ids.
-func (m *memory) newMachines(machines []cloud.Machine) []cloud.Machine {
-	found := slices.DeleteFunc(slices.Clone(machines), func(machine cloud.Machine) bool {
-		return !machine.Created.After(m.Newest)
-	})
+// newMachines returns the machines that were made since the operation was planned, the oldest first and at most as many as it adds, and keeps their ids. Once
+// all are known, later ones are of other additions; unless Azure may delete some of these again.
+func (m *memory) newMachines(machines []cloud.Machine, overprovisions bool) []cloud.Machine {
+	if len(m.Added) == m.Add && !overprovisions {
+		return slices.DeleteFunc(slices.Clone(machines), func(machine cloud.Machine) bool { return !slices.Contains(m.Added, machine.ID) })
+	}
+	found := slices.DeleteFunc(slices.Clone(machines), func(machine cloud.Machine) bool { return !machine.Created.After(m.Newest) })
 	slices.SortFunc(found, func(a, b cloud.Machine) int { return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.ID, b.ID)) })
 	found = found[:min(len(found), m.Add)]
 	m.Added = nil
@@ -83,9 +85,9 @@ func (m *memory) newMachines(machines []cloud.Machine) []cloud.Machine {
 
 // undo lowers the capacity by the machines that an addition failed to make: otherwise Azure makes them later. It reports whether that is done. The capacity
 // never goes below the number of machines, so that Azure deletes none.
-func (s *scaleSet) undo(ctx context.Context, m *memory, set *armcompute.VirtualMachineScaleSet, all, found int) (bool, error) {
+func (s *scaleSet) undo(ctx context.Context, m *memory, set *armcompute.VirtualMachineScaleSet, all, added int) (bool, error) {
 	now := value(set.SKU.Capacity)
-	capacity := max(now-int64(m.Add-found), int64(all))
+	capacity := max(now-int64(m.Add-added), int64(all))
 	if capacity >= now || !hasToken(set, m.Token) || hasToken(set, m.Token+undone) {
 		return true, nil
 	}

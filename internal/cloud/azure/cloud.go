@@ -88,10 +88,22 @@ func (c *Cloud) ScaleSet(name string) cloud.ScaleSet {
 	return cloud.NewScaleSet(&scaleSet{Cloud: c, name: name})
 }
 
-// scaleSet is one scale set.
+// Look implements cloud.Cloud.
+func (c *Cloud) Look(name string) cloud.ScaleSet {
+	return cloud.NewScaleSet(&scaleSet{Cloud: c, name: name, seen: &seen{}})
+}
+
+// scaleSet is one scale set. In a look, seen is not nil.
 type scaleSet struct {
 	*Cloud
 	name string
+	seen *seen
+}
+
+// seen is what a look has read so far. It must not be changed.
+type seen struct {
+	set      *armcompute.VirtualMachineScaleSet
+	machines []cloud.Machine
 }
 
 // onlyTo refuses requests to other hosts than that of the endpoint, before they have credentials.

@@ -17,17 +17,28 @@ import (
 
 // submitDelete deletes the machines that still exist. Azure refuses a request that names a missing machine, and never uses an id again.
 func (s *scaleSet) submitDelete(ctx context.Context, m *memory) error {
-	staying, _, err := s.members(ctx, m.Delete)
-	if err != nil || len(staying) == 0 {
-		return err
+	for ids := m.Delete; ; {
+		poller, err := s.sets.BeginDeleteInstances(ctx, s.group, s.name,
+			armcompute.VirtualMachineScaleSetVMInstanceRequiredIDs{InstanceIDs: to.SliceOfPtrs(ids...)}, nil)
+		if err == nil {
+			m.Resume, _ = poller.ResumeToken()
+			return nil
+		}
+		err = classify("deleting machines of scale set "+s.name, err)
+		if kind := cloud.KindOf(err); kind != cloud.KindInvalid && kind != cloud.KindNotFound && kind != cloud.KindConflict {
+			return err
+		}
+		staying, _, unknown := s.members(ctx, ids)
+		switch {
+		case unknown != nil:
+			return cloud.Errorf(cloud.KindUnavailable, "%w", unknown)
+		case len(staying) == 0:
+			return nil
+		case len(staying) == len(ids):
+			return err
+		}
+		ids = staying
 	}
-	poller, err := s.sets.BeginDeleteInstances(ctx, s.group, s.name,
-		armcompute.VirtualMachineScaleSetVMInstanceRequiredIDs{InstanceIDs: to.SliceOfPtrs(staying...)}, nil)
-	if err != nil {
-		return classify("deleting machines of scale set "+s.name, err)
-	}
-	m.Resume, _ = poller.ResumeToken()
-	return nil
 }
 
 // members returns the machines with these ids that stay, and those that are being deleted.

@@ -17,12 +17,15 @@ import (
 )
 
 // Machines implements cloud.ScaleSet.
-func (s *scaleSet) Machines(ctx context.Context, _ ...string) ([]cloud.Machine, error) {
+func (s *scaleSet) Machines(ctx context.Context) ([]cloud.Machine, error) {
 	return s.list(ctx, true)
 }
 
-// list reads all machines, with or without the instance view of each, which costs Azure more.
+// list reads all machines, with or without the instance view of each, which costs Azure more. The answer must not be changed.
 func (s *scaleSet) list(ctx context.Context, views bool) ([]cloud.Machine, error) {
+	if s.seen != nil && s.seen.machines != nil {
+		return s.seen.machines, nil
+	}
 	options := &armcompute.VirtualMachineScaleSetVMsClientListOptions{}
 	if views {
 		view := "instanceView"
@@ -46,6 +49,9 @@ func (s *scaleSet) list(ctx context.Context, views bool) ([]cloud.Machine, error
 			}
 			machines = append(machines, s.machine(vm, set))
 		}
+	}
+	if s.seen != nil {
+		s.seen.machines = machines
 	}
 	return machines, nil
 }

@@ -81,22 +81,22 @@ func (s *scaleSet) Follow(ctx context.Context, m *memory) (over bool, err error)
 		op, err := s.cloud.operation(ctx, g, m.Operation)
 		switch {
 		case cloud.KindOf(err) == cloud.KindNotFound: // Compute Engine forgets operations after a while.
-		case err != nil:
+		case err != nil || op.Status != "DONE":
 			return false, err
-		case op.Status != "DONE":
-			return false, nil
 		default:
 			// The group shows the effect: it may have done a part, or all of it by an earlier request.
 			if kind, why := operationError(op); why != "" {
 				m.Fail(kind, description(g, m)+", "+why)
 			}
 		}
+		if m.Operation = ""; s.seen != nil {
+			return false, nil // What the look has read is older.
+		}
 	}
-	m.Operation = ""
 	if m.Image != "" {
 		return true, nil
 	}
-	managed, err := s.cloud.list(ctx, g)
+	managed, err := s.list(ctx, g)
 	if cloud.IgnoreNotFound(err) != nil { // A group that is gone has no machines.
 		return false, err
 	}

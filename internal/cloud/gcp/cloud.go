@@ -83,12 +83,32 @@ func apiRoot(endpoint string) (string, error) {
 }
 
 // ScaleSet is the group of that name: zones/ZONE/NAME, regions/REGION/NAME, or NAME in one of the locations.
-func (c *Cloud) ScaleSet(name string) cloud.ScaleSet { return cloud.NewScaleSet(&scaleSet{c, name}) }
+func (c *Cloud) ScaleSet(name string) cloud.ScaleSet {
+	return cloud.NewScaleSet(&scaleSet{cloud: c, name: name})
+}
 
-// scaleSet is one group.
+// Look implements cloud.Cloud.
+func (c *Cloud) Look(name string) cloud.ScaleSet {
+	return cloud.NewScaleSet(&scaleSet{c, name, map[group][]*compute.ManagedInstance{}})
+}
+
+// scaleSet is one group. In a look, seen is not nil, and has the machines once they are read.
 type scaleSet struct {
 	cloud *Cloud
 	name  string
+	seen  map[group][]*compute.ManagedInstance
+}
+
+// list reads all machines of a group. In a look the answer must not be changed.
+func (s *scaleSet) list(ctx context.Context, g group) ([]*compute.ManagedInstance, error) {
+	if all, ok := s.seen[g]; ok {
+		return all, nil
+	}
+	all, err := s.cloud.list(ctx, g)
+	if err == nil && s.seen != nil {
+		s.seen[g] = all
+	}
+	return all, err
 }
 
 // read finds the group, and reads it.

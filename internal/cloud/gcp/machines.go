@@ -11,12 +11,12 @@ import (
 )
 
 // Machines reads all machines of the group.
-func (s *scaleSet) Machines(ctx context.Context, _ ...string) ([]cloud.Machine, error) {
+func (s *scaleSet) Machines(ctx context.Context) ([]cloud.Machine, error) {
 	g, m, err := s.read(ctx)
 	if err != nil {
 		return nil, err
 	}
-	managed, err := s.cloud.list(ctx, g)
+	managed, err := s.list(ctx, g)
 	if err != nil {
 		return nil, err
 	}

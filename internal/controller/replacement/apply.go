@@ -5,6 +5,7 @@ package replacement
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,11 +22,21 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
+// shieldAfter is how old the Node of a replacement is before its scale-down is disabled. Cluster autoscalers delete no node sooner.
+const shieldAfter = time.Minute
+
 // Take takes the next step of a turn.
 func (m machines) Take(ctx context.Context, u *unit) error {
 	t := u.turn
 	if n := m.view.ReplacementNode(t); t.Absent != nil && len(t.Absent.Evicted) > 0 && n != nil && m.view.Nodes[t.Node] == nil {
 		if err := m.recordEvicted(ctx, t, n); err != nil {
+			return err
+		}
+	}
+	waits := t.Phase != v1alpha1.MachineSoaking && t.Phase != v1alpha1.MachineDiscarding
+	if n := m.view.ReplacementNode(t); waits && n != nil && n.Shieldable && m.Now.After(n.CreationTimestamp.Add(shieldAfter)) {
+		shield := node.Annotating(map[string]*string{v1alpha1.AnnotationScaleDownDisabled: ptr.To("true"), v1alpha1.AnnotationScaleDownBy: &m.holder})
+		if err := node.Write(ctx, m.Client, n.Node, node.Step{Claim: v1alpha1.Claim{Rollout: m.holder}, Unclaimed: true, Also: []node.Also{shield}}); err != nil {
 			return err
 		}
 	}
@@ -44,10 +55,6 @@ func (p *pass) step(ctx context.Context, t *machine.Turn) error {
 	switch t.Step {
 	case machine.StepNone, machine.StepAdd, machine.StepDelete, machine.StepWait:
 		return nil
-	case machine.StepShield:
-		p.soon()
-		shield := node.Annotating(map[string]*string{v1alpha1.AnnotationScaleDownDisabled: ptr.To("true"), v1alpha1.AnnotationScaleDownBy: &p.holder})
-		return node.Write(ctx, p.Client, n.Node, node.Step{Claim: v1alpha1.Claim{Rollout: p.holder}, Unclaimed: true, Also: []node.Also{shield}})
 	case machine.StepCordon:
 		return p.cordon(ctx, t, n)
 	case machine.StepDrain:
@@ -63,17 +70,18 @@ func (p *pass) step(ctx context.Context, t *machine.Turn) error {
 	}
 }
 
-// cordon makes a node unschedulable and, in the same write, records whose pods are about to be evicted. A drain that would be refused is not begun. If people
-// removed the cordon, the drain begins anew: pods may have come since.
+// cordon makes a node unschedulable and, in the same write, records whose pods are about to be evicted. Then it begins the drain. A drain that would be refused
+// is not begun. If people removed the cordon, the drain begins anew: pods may have come since.
 func (p *pass) cordon(ctx context.Context, t *machine.Turn, n *machine.Node) error {
 	claim := *n.Claim
-	claim.Cordoned, claim.Drained = &metav1.Time{Time: p.Now}, nil
+	claim.Cordoned = &metav1.Time{Time: p.Now}
 	var also []node.Also
 	if p.exclude {
 		also = append(also, node.Excluding)
 	}
+	d := p.DrainOf(n.Node, t.Key(t.OnReplacement))
 	if p.rules.Drains {
-		recording, failure, err := p.DrainOf(n.Node, t.Key(t.OnReplacement)).Begin(ctx)
+		recording, failure, err := d.Begin(ctx)
 		if err != nil || failure != nil {
 			return p.drainFails(ctx, t, n, failure, err)
 		}
@@ -88,29 +96,28 @@ func (p *pass) cordon(ctx context.Context, t *machine.Turn, n *machine.Node) err
 	}
 	p.soon()
 	log.FromContext(ctx).Info("node cordoned", "node", n.Name)
+	if n.Claim = &claim; p.rules.Drains && !d.Gated && (p.rules.Wait <= 0 || t.OnReplacement) {
+		return p.drainNode(ctx, t, n) // A gated drain writes to the Node that the next pass reads.
+	}
 	return nil
 }
 
-// drainNode continues the drain of a node, and records its end in the claim.
+// drainNode continues the drain of a node.
 func (p *pass) drainNode(ctx context.Context, t *machine.Turn, n *machine.Node) error {
 	d := p.DrainOf(n.Node, t.Key(t.OnReplacement))
 	since := n.Claim.Cordoned.Add(p.rules.Wait)
 	o, err := d.Pass(ctx, n.Node, since)
 	t.Message = o.Message
 	p.at(o.Wake)
-	switch {
-	case err != nil || o.Failure != nil:
+	if err != nil || o.Failure != nil {
 		return p.drainFails(ctx, t, n, o.Failure, err)
 	}
 	over, wake, err := d.Report(ctx, n.Node, since, o.Done)
-	p.at(wake)
-	if err != nil || !over {
-		return err
+	if p.at(wake); over {
+		t.Stepped = true
+		p.soon()
 	}
-	p.soon()
-	claim := *n.Claim
-	claim.Drained = &metav1.Time{Time: p.Now}
-	return node.Write(ctx, p.Client, n.Node, node.Step{Claim: claim})
+	return err
 }
 
 // drainFails records in the claim why a drain can't be done: the next pass finds that the turn has failed. A turn that can't be cancelled waits until a person
@@ -144,6 +151,7 @@ func (p *pass) deleteNode(ctx context.Context, t *machine.Turn, n *machine.Node)
 	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
 		return fmt.Errorf("deleting node %s, %w", n.Name, err)
 	}
+	t.Stepped = true
 	p.soon()
 	log.FromContext(ctx).Info("node deleted", "node", n.Name)
 	return nil

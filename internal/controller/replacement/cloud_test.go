@@ -20,7 +20,7 @@ type sky struct {
 
 	mu sync.Mutex
 	// done are the operations that have taken effect, by token; times counts how often each was sent.
-	done  map[string]*sent
+	done  map[string]*effect
 	times map[string]int
 	// fails gives the error of a call, if it is to fail, before it has an effect and after.
 	fails func(call, set string) (before, after error)
@@ -28,7 +28,7 @@ type sky struct {
 	unfit map[string]string
 }
 
-type sent struct {
+type effect struct {
 	task  *clouds.Task
 	added []string
 }
@@ -44,7 +44,7 @@ type plan struct {
 }
 
 func newSky(w *clouds.World) *sky {
-	return &sky{world: w, done: map[string]*sent{}, times: map[string]int{}, unfit: map[string]string{}}
+	return &sky{world: w, done: map[string]*effect{}, times: map[string]int{}, unfit: map[string]string{}}
 }
 
 func identify(set, _, id string) (string, string) { return "sky://" + set + "/" + id, set + "-" + id }
@@ -96,6 +96,8 @@ func (s *sky) Find(_ context.Context, ids []string) (found map[string]string, er
 
 func (s *sky) ScaleSet(name string) cloud.ScaleSet { return &layer{s, name} }
 
+func (s *sky) Look(name string) cloud.ScaleSet { return s.ScaleSet(name) }
+
 // layer is a scale set of a sky.
 type layer struct {
 	sky  *sky
@@ -120,7 +122,7 @@ func (l *layer) Describe(context.Context) (d cloud.Set, err error) {
 	return d, err
 }
 
-func (l *layer) Machines(context.Context, ...string) (all []cloud.Machine, err error) {
+func (l *layer) Machines(context.Context) (all []cloud.Machine, err error) {
 	err = l.sky.call("Machines", l.name, func() error {
 		s, _ := l.sky.world.Set(l.name)
 		for _, m := range l.sky.world.Machines(l.name) {
@@ -160,7 +162,7 @@ func (l *layer) Send(_ context.Context, o cloud.Operation) (_ cloud.Operation, e
 		if err := json.Unmarshal([]byte(o.State), &p); err != nil {
 			return err
 		}
-		done := &sent{}
+		done := &effect{}
 		switch {
 		case p.Add > 0:
 			added, task, err := l.sky.world.Add(l.name, p.Zone, nil, p.Add)

@@ -7,11 +7,12 @@
 //	read      the NodeRollout                                               controller.go
 //	resolve   its spec                                                      resolve.go
 //	look      at the scale sets, and at operations                   look.go, sets.go
-//	judge     what each turn needs next (package kind/replacement)          units.go, controlplane.go, adopt.go
+//	judge     what each turn needs next (package kind/replacement), and     units.go, controlplane.go, adopt.go
+//	          drain nodes and delete Nodes, so that their turns go on
 //	decide    who is next (package rollout), and claim them                 decide.go
 //	order     prepare operations for the clouds                             operations.go
 //	write     turns and operations into the status                          status.go
-//	settle    act: send, cordon, drain, leave, delete, release              apply.go, operations.go
+//	settle    act: send, cordon, leave, release                             apply.go, operations.go
 //	report    pending Events, one status write, its Events                  status.go
 //
 // A NodeRollout that is being deleted ends its turns first (leave.go).
@@ -112,7 +113,10 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 		return wake, c.forget(ctx, key, stored)
 	}
 	if now := c.Clock.Now(); c.Reports.IsStale(stored.GetUID(), stored.GetResourceVersion(), now) {
-		return now.Add(fleet.Coalesce), nil // The status may list operations that were withdrawn, and they must not be sent.
+		// The status in the cache may list operations that were withdrawn, and they must not be sent. Budgets read absent Nodes from the cache.
+		if stored = c.memo(key, stored.GetUID()).written; stored == nil || len(absentNodes("", "", turnof.StatusOf(stored).Turns)) > 0 {
+			return now.Add(fleet.Coalesce), nil
+		}
 	}
 	// Later changes may be missing from the snapshot. They wake the rollout until it is known to wait for nothing.
 	c.Waiting.Set(key, true)
@@ -178,7 +182,7 @@ func (c *Controller) newPass(key types.NamespacedName, stored *unstructured.Unst
 // carryOut advances everything as far as possible now.
 func (p *pass) carryOut(ctx context.Context) error {
 	p.look(ctx)
-	p.gather(ctx)
+	p.gather()
 	problem, err := p.ambiguity(ctx)
 	if err != nil {
 		return err // Another NodeRollout may be for the same scale sets.
@@ -186,7 +190,7 @@ func (p *pass) carryOut(ctx context.Context) error {
 	p.problem = cmp.Or(p.problem, problem)
 	errs := []error{p.adopt(ctx)}
 	p.askPlane(ctx)
-	p.judge()
+	errs = append(errs, p.judge(ctx))
 	p.recordRollbacks(ctx)
 	if p.problem == nil {
 		errs = append(errs, p.start(ctx))
@@ -202,9 +206,9 @@ func (p *pass) carryOut(ctx context.Context) error {
 		clear(p.memo.left)
 	}
 	p.suspend(ctx)
+	p.send(ctx)
 	p.Turns = p.units()
 	errs = append(errs, p.Settle(ctx))
-	p.send(ctx)
 	return turnof.First(errs)
 }
 

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/cloud"
 	"moult.dev/moult/internal/events"
 	"moult.dev/moult/internal/kind/nodeturn"
 	machine "moult.dev/moult/internal/kind/replacement"
@@ -97,8 +98,9 @@ func (m machines) Start(u *unit) *turnof.Write {
 	return &turnof.Write{Claim: m.claimOf(t), Then: func() {
 		t.Unit.State, t.Unit.Claimed, t.Unit.InTurn, t.Unit.Reason, t.Unit.Message = v1alpha1.UnitUpdating, true, false, "", ""
 		t.Phase, t.PhaseSince, t.Step, t.Message = v1alpha1.MachineDraining, *nodeturn.Stamp(m.Now), machine.StepNone, ""
+		m.Works.Watch(turnof.Of{Rollout: m.Key, Node: t.Node, Turn: t.Key(false)}) // The drain reads its pods.
 		m.soon()
-		m.Happened(events.MachineDraining(m.rollout, &t.MachineTurn))
+		m.Mention(events.MachinesDraining(m.rollout), t.Node)
 	}}
 }
 
@@ -109,6 +111,7 @@ func (m machines) Release(*unit) turnof.Write {
 
 // start decides which nodes go next. Nodes with a ready replacement are claimed. For other nodes a turn begins, if their scale set has room.
 func (p *pass) start(ctx context.Context) error {
+	p.checkProtection(ctx)
 	p.Turns = p.units()
 	if p.rules.Ending {
 		p.Decide(p.Seen.Fleet)
@@ -119,6 +122,28 @@ func (p *pass) start(ctx context.Context) error {
 	p.rollout.Status.Wave = p.Decision.Wave
 	p.begin(ctx, chosen)
 	return err
+}
+
+// checkProtection reads whether machines of nodes to be claimed are protected from deletion, where the cloud needs a request for each. One that was not protected
+// is asked about again after the next look.
+func (p *pass) checkProtection(ctx context.Context) {
+	for _, t := range p.turns {
+		s, m := p.memo.sets[t.ScaleSet], p.view.SetOf(t).Machine(t.Machine)
+		if !t.Claimable || p.api == nil || m == nil || s.unprotected[m.ID] {
+			continue
+		}
+		api, can := p.api.ScaleSet(s.Name).(cloud.Protector)
+		if !can {
+			continue
+		}
+		protected, err := call(ctx, p, "Protected", func(ctx context.Context) (bool, error) { return api.Protected(ctx, m.ID) })
+		if m.Protected, s.unprotected[m.ID] = protected, err == nil && !protected; protected {
+			p.view.JudgeTurn(t)
+		} else if err != nil {
+			t.Claimable, t.Message = false, err.Error()
+			s.looking.record(err, p.Now)
+		}
+	}
 }
 
 // claimOf is the claim on the old node.

@@ -23,9 +23,6 @@ import (
 const (
 	// callTimeout bounds a call of a cloud.
 	callTimeout = 30 * time.Second
-	// firstPoll and pollEvery bound how often an operation is polled, if the cloud does not say.
-	firstPoll = 500 * time.Millisecond
-	pollEvery = 5 * time.Second
 )
 
 // look reads from the cloud what is due: which sets there are, the progress of operations, and the state of the sets.
@@ -54,9 +51,33 @@ func (p *pass) look(ctx context.Context) {
 		}
 	}
 	_ = turnof.Each(slices.Collect(maps.Values(p.memo.sets)), func(s *set) error {
-		p.lookAt(ctx, s, c.ScaleSet(s.Name))
+		p.lookAt(ctx, s)
 		return nil
 	})
+}
+
+// read reads a scale set and its machines.
+func (p *pass) read(ctx context.Context, s *set) error {
+	var ours []string
+	for i := range p.rollout.Status.Turns {
+		if t := &p.rollout.Status.Turns[i]; t.ScaleSet == s.Name {
+			ours = append(ours, t.Replacement, t.Machine)
+		}
+	}
+	s.api = p.api.Look(s.Name)
+	var machines []cloud.Machine
+	d, err := call(ctx, p, "Describe", s.api.Describe)
+	if err == nil {
+		machines, err = call(ctx, p, "Machines", s.api.Machines)
+	}
+	if err == nil {
+		s.update(d, machines, ours, p.Now)
+		return nil
+	}
+	s.markUnread(err, ours, p.Now)
+	log.FromContext(ctx).Info("a scale set can't be read", "scaleSet", s.Name, "reason", s.looking.reason, "message", s.looking.message, "gone", s.Absent, "again", s.looking.until)
+	p.at(s.looking.until)
+	return err
 }
 
 // markBlind records that the list of scale sets is not known.
@@ -162,14 +183,10 @@ func (p *pass) operationsOf(name string) []v1alpha1.CloudOperation {
 	return nil
 }
 
-// poll asks for the progress of an operation that was sent.
-func (p *pass) poll(ctx context.Context, s *set, api cloud.ScaleSet, o *v1alpha1.CloudOperation) {
-	if next := s.polls[o.Token]; p.Now.Before(next) {
-		p.at(next)
-		return
-	}
+// poll judges the progress of an operation that was sent.
+func (p *pass) poll(ctx context.Context, s *set, o *v1alpha1.CloudOperation) {
 	progress, err := call(ctx, p, "Poll"+string(o.Kind), func(ctx context.Context) (cloud.Progress, error) {
-		after, progress, err := api.Poll(ctx, cloud.Operation{Token: o.Token, State: o.State})
+		after, progress, err := s.api.Poll(ctx, cloud.Operation{Token: o.Token, State: o.State})
 		o.State = cmp.Or(after.State, o.State)
 		return progress, err
 	})
@@ -191,57 +208,32 @@ func (p *pass) poll(ctx context.Context, s *set, api cloud.ScaleSet, o *v1alpha1
 	case cloud.KindNotFound, cloud.KindConflict, cloud.KindThrottled, cloud.KindUnavailable: // It is polled again.
 	}
 	if _, ended := s.Ended[o.Token]; ended {
-		delete(s.polls, o.Token)
+		s.took[o.Kind] = p.Now.Sub(s.sent[o.Token].at)
+		delete(s.sent, o.Token)
 		delete(s.Added, o.Token)
-		return
 	}
-	wait := cmp.Or(cloud.RetryAfter(err), min(max(firstPoll, p.Now.Sub(o.Since.Time)/2), pollEvery))
-	s.polls[o.Token] = p.Now.Add(wait)
-	p.at(s.polls[o.Token])
 }
 
-// lookAt polls the operations of a set, and reads the set when that is due. An operation counts as ended only after a later read of the set; until then it is
-// polled again.
-func (p *pass) lookAt(ctx context.Context, s *set, api cloud.ScaleSet) {
+// lookAt reads a set when that is due, and judges its operations by what was read.
+func (p *pass) lookAt(ctx context.Context, s *set) {
 	operations := p.operationsOf(s.Name)
-	var ours []string
-	busy := len(operations) > 0
-	for i := range p.rollout.Status.Turns {
-		t := &p.rollout.Status.Turns[i]
-		if t.ScaleSet != s.Name {
-			continue
-		}
-		ours = append(ours, t.Replacement, t.Machine)
-		busy = busy || t.Phase != v1alpha1.MachineSoaking
-	}
+	busy := len(operations) > 0 || slices.ContainsFunc(p.rollout.Status.Turns, func(t v1alpha1.MachineTurn) bool {
+		return t.ScaleSet == s.Name && t.Phase != v1alpha1.MachineSoaking
+	})
+	s.recall(operations)
 	clear(s.Ended)
-	for i := range operations {
-		if o := &operations[i]; o.Sent && !s.Absent && !s.looking.isResting(p.Now) {
-			p.poll(ctx, s, api, o)
-		}
-	}
-	due := s.due(busy, p.checkPeriod)
-	switch {
-	case s.looking.isResting(p.Now):
-		clear(s.Ended)
-		p.at(s.looking.until)
-		return
-	case s.Known && p.Now.Before(due) && len(s.Ended) == 0:
+	if due := s.due(busy, p.checkPeriod); p.Now.Before(due) && (s.Known || s.looking.failures > 0) {
 		p.at(due)
 		return
 	}
-	var all []cloud.Machine
-	d, err := call(ctx, p, "Describe", api.Describe)
-	if err == nil {
-		all, err = call(ctx, p, "Machines", func(ctx context.Context) ([]cloud.Machine, error) { return api.Machines(ctx, ours...) })
-	}
-	if err != nil {
-		s.markUnread(err, ours, p.Now)
-		log.FromContext(ctx).Info("a scale set can't be read", "scaleSet", s.Name, "reason", s.looking.reason, "message", s.looking.message, "gone", s.Absent, "again", s.looking.until)
-		p.at(s.looking.until)
+	if p.read(ctx, s) != nil {
 		return
 	}
-	s.update(d, all, ours, p.Now)
+	for i := range operations {
+		if o := &operations[i]; o.Sent && !s.Absent {
+			p.poll(ctx, s, o)
+		}
+	}
 	if !busy {
 		s.Declined = ""
 	}

@@ -5,6 +5,7 @@ package replacement
 import (
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -15,6 +16,8 @@ type memo struct {
 	places map[string]string
 	found  time.Time
 	sets   map[string]*set
+	// written is the NodeRollout with its status as it was written last. The cache may not show it yet.
+	written *unstructured.Unstructured
 	// trouble delays the next attempt to find scale sets.
 	trouble trouble
 	// left are the nodes of turns that have left the control plane.

@@ -33,8 +33,7 @@ func (p *pass) order(ctx context.Context) {
 
 func (p *pass) prepare(ctx context.Context, o *machine.Batch) {
 	s, adds := p.memo.sets[o.Set.Name], o.Kind == v1alpha1.CloudOperationAdd
-	if p.Now.Sub(s.LookedAt) > recent || !adds && s.stale || o.Kind == v1alpha1.CloudOperationDelete && !p.areThere(ctx, s, o.Machines) {
-		// Much may have changed since the last look.
+	if !p.areThere(ctx, s, o.Machines) {
 		s.stale = true
 		p.at(s.due(true, p.checkPeriod))
 		return
@@ -48,7 +47,7 @@ func (p *pass) prepare(ctx context.Context, o *machine.Batch) {
 	}
 	if err == nil {
 		prepared, err = call(ctx, p, "Prepare"+string(o.Kind), func(ctx context.Context) (cloud.Operation, error) {
-			return p.api.ScaleSet(s.Name).Prepare(ctx, &s.Set.Set, c)
+			return s.api.Prepare(ctx, &s.Set.Set, c)
 		})
 	}
 	if err != nil {
@@ -82,18 +81,16 @@ func (p *pass) recordRollbacks(ctx context.Context) {
 	}
 }
 
-// areThere reports whether the machines to delete exist at this moment, and are not protected or set aside. People may have done that since the last look, and not
-// every cloud respects that. A machine that has died must not be deleted again: the cloud may have replaced it, and its deletion would lower the capacity.
+// areThere reads a set, unless that was just done, and reports whether the machines to delete exist, and are not protected or set aside. People may have done that
+// since the last look, and not every cloud respects that. A machine that has died must not be deleted again: the cloud may have replaced it, and its deletion would
+// lower the capacity.
 func (p *pass) areThere(ctx context.Context, s *set, ids []string) bool {
-	all, err := call(ctx, p, "Machines", func(ctx context.Context) ([]cloud.Machine, error) {
-		return p.api.ScaleSet(s.Name).Machines(ctx, ids...)
-	})
-	if err != nil {
-		s.looking.record(err, p.Now)
+	isOld := s.changed || p.Clock.Since(s.LookedAt) >= lookJust
+	if isOld && (s.looking.isResting(p.Now) || p.read(ctx, s) != nil) {
 		return false
 	}
 	return !slices.ContainsFunc(ids, func(id string) bool {
-		return !slices.ContainsFunc(all, func(m cloud.Machine) bool {
+		return !slices.ContainsFunc(s.Machines, func(m cloud.Machine) bool {
 			return m.ID == id && m.State != cloud.Deleting && !m.Protected && m.Aside == ""
 		})
 	})
@@ -158,7 +155,7 @@ func (p *pass) send(ctx context.Context) {
 		view, rests := p.view.Sets[s.Name], s.changing.isResting(p.Now)
 		for _, o := range slices.Clone(view.Operations) {
 			switch {
-			case o.Sent || p.view.Held[o.Token]:
+			case o.Sent || slices.ContainsFunc(p.turns, func(t *machine.Turn) bool { return t.Holds && t.Operation == o.Token }):
 			case !rests:
 				p.sendOne(ctx, s, view, o)
 			case p.prepared[o.Token]:
@@ -170,18 +167,18 @@ func (p *pass) send(ctx context.Context) {
 }
 
 func (p *pass) sendOne(ctx context.Context, s *set, view *machine.Set, o v1alpha1.CloudOperation) {
-	sent, err := call(ctx, p, string(o.Kind), func(ctx context.Context) (cloud.Operation, error) {
+	answer, err := call(ctx, p, string(o.Kind), func(ctx context.Context) (cloud.Operation, error) {
 		return p.api.ScaleSet(s.Name).Send(ctx, cloud.Operation{Token: o.Token, State: o.State})
 	})
-	s.changed = p.Now
 	first := p.prepared[o.Token]
+	s.changed = true
 	switch kind := cloud.KindOf(err); {
 	case err == nil:
 		mine := view.Operation(o.Token)
-		mine.Sent, mine.State = true, cmp.Or(sent.State, mine.State)
+		mine.Sent, mine.State = true, cmp.Or(answer.State, mine.State)
 		s.changing = trouble{}
-		s.polls[o.Token] = p.Now.Add(firstPoll)
-		p.at(s.polls[o.Token])
+		s.sent[o.Token] = sent{o.Kind, p.Clock.Now()}
+		p.at(s.pollAt(s.sent[o.Token]))
 		log.FromContext(ctx).Info("operation sent", "scaleSet", s.Name, "kind", o.Kind, "count", o.Count, "machines", o.Machines, "token", o.Token)
 	case kind == cloud.KindConflict, kind == cloud.KindQuota, kind == cloud.KindFull,
 		first && (kind == cloud.KindDenied || kind == cloud.KindInvalid || kind == cloud.KindNotFound || kind == cloud.KindThrottled && o.Kind == v1alpha1.CloudOperationDelete):
@@ -191,6 +188,7 @@ func (p *pass) sendOne(ctx context.Context, s *set, view *machine.Set, o v1alpha
 			s.recordAnswer(err)
 		}
 		s.changing.record(err, p.Now)
+		s.stale = true
 		p.at(s.changing.until)
 		log.FromContext(ctx).Info("it is not known whether the cloud does an operation: it is sent again", "scaleSet", s.Name, "kind", o.Kind, "token", o.Token,
 			"reason", s.changing.reason, "message", s.changing.message, "again", s.changing.until)

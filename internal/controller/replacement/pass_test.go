@@ -120,8 +120,8 @@ func TestCloudThatCantBeAsked(t *testing.T) {
 		return nil, cloud.Errorf(cloud.KindDenied, "no credentials")
 	}
 	p.look(t.Context())
-	p.gather(t.Context())
-	p.judge()
+	p.gather()
+	p.judge(t.Context())
 	p.order(t.Context())
 	p.fillStatus()
 	if len(p.orders) > 0 {
@@ -185,7 +185,7 @@ func TestAt(t *testing.T) {
 	s.changing.record(errors.New("down"), noon.Add(-time.Hour))
 	s.adding.record(errors.New("down"), noon)
 	p.memo.sets["set"] = s
-	p.gather(t.Context())
+	p.gather()
 	if got := p.Wake.Sub(noon); got != time.Second {
 		t.Errorf("it comes back after %s", got)
 	}
@@ -437,8 +437,8 @@ func TestPutBack(t *testing.T) {
 				p.replacement.ScaleSets, p.prepared = []string{"set"}, map[string]bool{}
 				p.options.Clouds = func(context.Context, *v1alpha1.CloudProvider) (cloud.Cloud, error) { return sky, nil }
 				p.look(t.Context())
-				p.gather(t.Context())
-				p.judge()
+				p.gather()
+				p.judge(t.Context())
 				p.recordRollbacks(t.Context())
 				return p
 			}
@@ -664,17 +664,17 @@ func TestSetThatIsGone(t *testing.T) {
 		return cloud.Errorf(cloud.KindNotFound, "no such set"), nil
 	}
 	s := newSet("set")
-	p.memo.sets["set"] = s
+	p.memo.sets["set"], p.api = s, sky
 	for _, after := range []time.Duration{0, goneAfter - time.Second, 2 * goneAfter} {
 		p.Now = noon.Add(after)
 		gone := after > goneAfter
-		p.lookAt(t.Context(), s, sky.ScaleSet("set"))
-		p.lookAt(t.Context(), s, sky.ScaleSet("set")) // At once, which changes nothing.
+		p.lookAt(t.Context(), s)
+		p.lookAt(t.Context(), s) // At once, which changes nothing.
 		if s.Known != gone || s.Absent != gone || s.looking.reason != v1alpha1.ReasonScaleSetNotFound {
 			t.Errorf("after %s: %+v", after, s)
 		}
-		p.gather(t.Context())
-		if p.judge(); p.turns[0].Over != gone || (len(p.view.Sets["set"].Operations) == 0) != gone {
+		p.gather()
+		if p.judge(t.Context()); p.turns[0].Over != gone || (len(p.view.Sets["set"].Operations) == 0) != gone {
 			t.Errorf("after %s: its turn is over: %v, %+v", after, p.turns[0].Over, p.view.Sets["set"].Operations)
 		}
 	}
@@ -683,7 +683,7 @@ func TestSetThatIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Now = p.Now.Add(time.Hour)
-	if p.lookAt(t.Context(), s, sky.ScaleSet("set")); s.Absent || len(s.Machines) != 1 {
+	if p.lookAt(t.Context(), s); s.Absent || len(s.Machines) != 1 {
 		t.Errorf("it is there again: %+v", s)
 	}
 }
@@ -701,7 +701,7 @@ func TestWriteKeeps(t *testing.T) {
 	}
 }
 
-// Machines are asked after once before they are deleted, and not again before the set was looked at.
+// A set is looked at once more before machines of it are deleted.
 func TestPrepareOfDeletes(t *testing.T) {
 	for name, fails := range map[string]func(string, string) (before, after error){
 		"not there": nil,
@@ -710,10 +710,10 @@ func TestPrepareOfDeletes(t *testing.T) {
 	} {
 		p := passOf(t, v1alpha1.NodeRolloutStatus{})
 		world, id := clouds.New(t.Context(), clouds.Options{}), "m-old"
+		if err := world.Create(t.Context(), clouds.Set{Name: "set", Image: "a", Capacity: 1}); err != nil {
+			t.Fatal(err)
+		}
 		if name == "protected" { // Since the set was looked at.
-			if err := world.Create(t.Context(), clouds.Set{Name: "set", Image: "a", Capacity: 1}); err != nil {
-				t.Fatal(err)
-			}
 			id = world.Machines("set")[0].ID
 			if err := world.EditMachine("set", id, func(m *clouds.Machine) { m.Protected = true }); err != nil {
 				t.Fatal(err)
@@ -722,12 +722,17 @@ func TestPrepareOfDeletes(t *testing.T) {
 		sky := newSky(world)
 		sky.fails, p.api = fails, sky
 		s := newSet("set")
-		s.Known, s.LookedAt = true, noon
+		s.Known, s.LookedAt = true, noon.Add(-lookJust)
+		s.Machines = []cloud.Machine{{ID: id, State: cloud.Running}}
 		p.memo.sets["set"] = s
 		for range 3 {
 			p.prepare(t.Context(), &machine.Batch{Set: &machine.Set{Set: cloud.Set{Name: "set"}, Known: true}, Kind: v1alpha1.CloudOperationDelete, Machines: []string{id}})
 		}
-		if diff := cmp.Diff([]string{"Machines"}, sky.calls); diff != "" || !s.stale || s.looking.failures > 0 != (fails != nil) {
+		want := []string{"Describe", "Machines"}
+		if fails != nil {
+			want = want[:1]
+		}
+		if diff := cmp.Diff(want, sky.calls); diff != "" || !s.stale || s.looking.failures > 0 != (fails != nil) {
 			t.Errorf("%s: %s, %+v", name, diff, s)
 		}
 		if got := p.Wake.Sub(noon); got < time.Second {
@@ -1040,8 +1045,8 @@ func TestWavesBeginAnew(t *testing.T) {
 			p.Seen.Nodes[name] = &rollout.Node{Name: name, Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}
 		}
 		p.memo.sets["set"], p.memo.sets["other"] = set, other
-		p.gather(t.Context())
-		p.judge()
+		p.gather()
+		p.judge(t.Context())
 		p.Turns = p.units()
 		p.Decide(p.Seen.Fleet)
 		if w := p.Decision.Wave; w == nil || w.Number != tc.wave || len(p.Decision.Start) != tc.starts || !strings.HasPrefix(w.Revision, tc.of) {
@@ -1084,9 +1089,10 @@ func TestOverdueIsTold(t *testing.T) {
 	s := newSet("set")
 	s.Known, s.LookedAt = true, noon
 	p.memo.sets["set"] = s
-	p.gather(t.Context())
+	p.gather()
 	for range 2 {
-		p.judge()
+		p.judge(t.Context())
+		p.recordProgress(p.turns[0], &p.before.Turns[0])
 		if len(p.Pending) != 1 || p.Pending[0].Reason != "Failed" || p.turns[0].Unit.State != v1alpha1.UnitFailed || p.turns[0].Phase != v1alpha1.MachineAdding {
 			t.Errorf("%+v, %+v", p.Pending, p.turns[0])
 		}

@@ -12,12 +12,13 @@ import (
 	machine "moult.dev/moult/internal/kind/replacement"
 )
 
-// How often a scale set is read while turns or operations are under way in it, and how soon after a change.
+// How often a scale set is read while turns or operations are under way in it, when it may have changed, and when an operation may end.
 const (
 	lookBusy    = 10 * time.Second
 	lookChanged = 2 * time.Second
-	// recent is the maximum age of a look before an order.
-	recent = 15 * time.Second
+	lookEnding  = 250 * time.Millisecond
+	// lookJust is the maximum age of a look before an order.
+	lookJust = time.Second
 )
 
 // Failed calls are repeated, with growing intervals.
@@ -67,20 +68,52 @@ type set struct {
 	machine.Set
 	// looking is why it can't be read, changing why it can't be changed, and adding why there is no room for more machines.
 	looking, changing, adding trouble
-	// changed is when something was last done to it, and stale is true when it must be read as soon as possible.
-	changed time.Time
-	stale   bool
-	// polls are when operations are polled next.
-	polls map[string]time.Time
+	// api has what was read last. changed is true if something was sent since, and stale if it must be read as soon as possible.
+	api            cloud.ScaleSet
+	changed, stale bool
+	// sent are the operations that were sent, by token, and took is how long the last one of each kind took.
+	sent map[string]sent
+	took map[v1alpha1.CloudOperationKind]time.Duration
 	// unfound is since when the cloud says that the scale set does not exist.
 	unfound time.Time
 	// suspended is whether its zone balancing is suspended; nil until that is known. suspending is why that can't be changed.
 	suspended  *bool
 	suspending trouble
+	// unprotected are machines of turns that are not protected from deletion, where the cloud needs a request for each. They are read since the last look.
+	unprotected map[string]bool
 }
 
 func newSet(name string) *set {
-	return &set{Set: machine.Set{Set: cloud.Set{Name: name}, Ended: map[string]machine.Ended{}, Added: map[string][]string{}}, polls: map[string]time.Time{}}
+	return &set{
+		Set:         machine.Set{Set: cloud.Set{Name: name}, Ended: map[string]machine.Ended{}, Added: map[string][]string{}},
+		unprotected: map[string]bool{}, sent: map[string]sent{}, took: map[v1alpha1.CloudOperationKind]time.Duration{},
+	}
+}
+
+// sent is when an operation was sent.
+type sent struct {
+	kind v1alpha1.CloudOperationKind
+	at   time.Time
+}
+
+// recall keeps in sent the operations under way. After a restart they count as sent when they were recorded.
+func (s *set) recall(operations []v1alpha1.CloudOperation) {
+	known := map[string]sent{}
+	for _, o := range operations {
+		if was, ok := s.sent[o.Token]; ok {
+			known[o.Token] = was
+		} else if o.Sent {
+			known[o.Token] = sent{o.Kind, o.Since.Time}
+		}
+	}
+	s.sent = known
+}
+
+// pollAt is when an operation is polled next: not before four fifths of the time that the last one of its kind took, and then after each eighth of its time.
+func (s *set) pollAt(o sent) time.Time {
+	last := slices.MaxFunc([]time.Time{s.LookedAt, o.at}, time.Time.Compare)
+	next := last.Add(max(lookEnding, last.Sub(o.at)/8))
+	return slices.MaxFunc([]time.Time{next, o.at.Add(s.took[o.kind] * 4 / 5)}, time.Time.Compare)
 }
 
 // due is when the set is read next.
@@ -92,11 +125,11 @@ func (s *set) due(busy bool, period time.Duration) time.Time {
 	if busy {
 		times = append(times, s.LookedAt.Add(lookBusy))
 	}
-	if s.stale {
+	if s.stale || busy && s.Busy != "" {
 		times = append(times, s.LookedAt.Add(lookChanged))
 	}
-	if s.changed.After(s.LookedAt) {
-		times = append(times, s.changed.Add(lookChanged))
+	for _, o := range s.sent {
+		times = append(times, s.pollAt(o))
 	}
 	return slices.MinFunc(times, time.Time.Compare)
 }
@@ -108,7 +141,8 @@ func (s *set) update(d cloud.Set, machines []cloud.Machine, ours []string, now t
 	}
 	d.Name = s.Name // The cloud may spell it in another way.
 	s.Set.Set, s.Machines, s.Known, s.Absent, s.LookedAt = d, machines, true, false, now
-	s.looking, s.stale, s.unfound = trouble{}, false, time.Time{}
+	s.looking, s.changed, s.stale, s.unfound = trouble{}, false, false, time.Time{}
+	clear(s.unprotected)
 	for i := range s.Machines {
 		s.Machines[i].Protected = s.Machines[i].Protected || s.Machines[i].Aside != ""
 	}

@@ -91,18 +91,27 @@ func TestReasonOf(t *testing.T) {
 
 // A set is looked at each check period, and sooner while something is under way or has just changed.
 func TestDue(t *testing.T) {
+	adding := func(since, took time.Duration) func(*set) {
+		return func(s *set) {
+			s.sent["token"] = sent{v1alpha1.CloudOperationAdd, noon.Add(-since)}
+			s.took[v1alpha1.CloudOperationAdd] = took
+		}
+	}
 	for name, tc := range map[string]struct {
 		change func(*set)
 		busy   bool
 		want   time.Duration
 	}{
-		"idle":                {func(*set) {}, false, 5 * time.Minute},
-		"busy":                {func(*set) {}, true, lookBusy},
-		"stale":               {func(s *set) { s.stale = true }, false, lookChanged},
-		"changed":             {func(s *set) { s.changed = noon.Add(3 * time.Second) }, true, 3*time.Second + lookChanged},
-		"changed before":      {func(s *set) { s.changed = noon.Add(-time.Second) }, true, lookBusy},
-		"can't be looked at":  {func(s *set) { s.looking.record(errors.New("down"), noon) }, true, time.Second},
-		"short check periods": {func(s *set) { s.LookedAt = noon.Add(-5*time.Minute + time.Second) }, true, -5*time.Minute + time.Second + lookBusy},
+		"idle":                  {func(*set) {}, false, 5 * time.Minute},
+		"busy":                  {func(*set) {}, true, lookBusy},
+		"stale":                 {func(s *set) { s.stale = true }, false, lookChanged},
+		"changed by others":     {func(s *set) { s.Busy = "it is updating" }, true, lookChanged},
+		"an operation":          {adding(4*time.Second, 0), true, 500 * time.Millisecond},
+		"just sent":             {adding(-3*time.Second, 0), true, 3*time.Second + lookEnding},
+		"before it can end":     {adding(time.Second, 5*time.Second), true, 3 * time.Second},
+		"before it may be over": {adding(10*time.Second, time.Minute), true, lookBusy},
+		"can't be looked at":    {func(s *set) { s.looking.record(errors.New("down"), noon) }, true, time.Second},
+		"short check periods":   {func(s *set) { s.LookedAt = noon.Add(-5*time.Minute + time.Second) }, true, -5*time.Minute + time.Second + lookBusy},
 	} {
 		s := newSet("pool")
 		s.LookedAt = noon

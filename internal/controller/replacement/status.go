@@ -96,13 +96,13 @@ func (p *pass) isComplete(s *machine.Set) bool {
 }
 
 // intent is the part of a status that must be written before anything is sent.
-func intent(s *v1alpha1.NodeRolloutStatus) (i v1alpha1.NodeRolloutStatus) {
+func intent(s *v1alpha1.NodeRolloutStatus) (i []any) {
 	for _, t := range s.Turns {
 		t.Message = ""
-		i.Turns = append(i.Turns, t)
+		i = append(i, t)
 	}
-	for _, from := range s.ScaleSets {
-		i.ScaleSets = append(i.ScaleSets, v1alpha1.ScaleSetStatus{Name: from.Name, Operations: from.Operations, RolledBack: from.RolledBack, PreviousImage: from.PreviousImage})
+	for _, set := range s.ScaleSets {
+		i = append(i, set.Name, set.RolledBack, set.PreviousImage, set.Operations)
 	}
 	return i
 }
@@ -130,20 +130,25 @@ func (p *pass) write(ctx context.Context) error {
 }
 
 func (p *pass) writeStatus(ctx context.Context) error {
+	before := turnof.StatusOf(p.stored).Turns
+	for _, t := range p.turns {
+		if i := slices.IndexFunc(before, func(b v1alpha1.MachineTurn) bool { return b.Turn == t.Turn }); i >= 0 {
+			p.recordProgress(t, &before[i])
+		}
+	}
 	changed, err := p.WriteStatus(ctx, p.stored, &p.rollout.Status)
 	if err != nil {
 		p.unwritten = true
 		return err
 	}
-	before := absentNodes(p.holder, p.UID, turnof.StatusOf(p.stored).Turns)
-	p.stored = changed
-	if !equality.Semantic.DeepEqual(before, absentNodes(p.holder, p.UID, p.rollout.Status.Turns)) {
+	p.stored, p.memo.written = changed, changed
+	if !equality.Semantic.DeepEqual(absentNodes(p.holder, p.UID, before), absentNodes(p.holder, p.UID, p.rollout.Status.Turns)) {
 		p.Fleet.Changed() // Budgets count other Nodes now.
 	}
 	return nil
 }
 
-// recordProgress adds Events and metrics of a turn that was judged.
+// recordProgress adds Events and metrics of what a turn has done since the status before.
 func (p *pass) recordProgress(t *machine.Turn, before *v1alpha1.MachineTurn) {
 	if before.Failed == nil && t.Failed != nil {
 		metrics.ObserveTurn(p.Name(), metrics.TurnFailed, t.Failed.Time.Sub(t.Since.Time))
@@ -153,20 +158,20 @@ func (p *pass) recordProgress(t *machine.Turn, before *v1alpha1.MachineTurn) {
 		took := p.Now.Sub(t.Since.Time)
 		p.rollout.Status.TurnSeconds = turnof.Average(p.rollout.Status.TurnSeconds, took)
 		metrics.ObserveTurn(p.Name(), metrics.TurnUpdated, took)
-		p.Happened(events.MachineReplaced(p.rollout, &t.MachineTurn))
+		p.Mention(events.MachinesReplaced(p.rollout, t.ScaleSet), cmp.Or(t.ReplacementNode, t.Replacement))
 	}
 	if before.Phase == t.Phase {
 		return
 	}
 	metrics.ObservePhase(p.rollout.Name, before.Phase, p.Now.Sub(before.PhaseSince.Time))
 	if before.Replacement == "" && t.Replacement != "" && t.Phase != v1alpha1.MachineDiscarding {
-		p.Happened(events.MachineAdded(p.rollout, &t.MachineTurn))
+		p.Mention(events.MachinesAdded(p.rollout, t.ScaleSet), t.Replacement)
 	}
 	if t.Failed == nil && t.Phase == v1alpha1.MachineDiscarding && t.Replacement != "" {
 		p.Happened(events.MachineDiscarded(p.rollout, &t.MachineTurn, cmp.Or(t.Message, "nothing waits for it")))
 	}
 	if before.Node != "" && t.Node == "" || before.Node == "" && before.Machine != "" && t.Machine == "" {
-		p.Happened(events.MachineDeleted(p.rollout, &t.MachineTurn, before))
+		p.Mention(events.MachinesDeleted(p.rollout, t.ScaleSet), cmp.Or(before.Node, before.Machine))
 	}
 }
 
@@ -181,18 +186,21 @@ func (p *pass) report(ctx context.Context) error {
 	status.SetNodeRolloutProgress(p.rollout, p.count(), p.Now)
 	p.rollout.Status.ObservedGeneration = p.rollout.Generation
 
-	// These things happened, even if the status can't be written.
-	p.Events.Emit(p.Pending...)
-	p.Pending = nil
 	changed := !equality.Semantic.DeepEqual(turnof.StatusOf(p.stored), p.rollout.Status)
-	if write, again := p.Reports.Next(p.UID, p.stored.GetResourceVersion(), changed, p.Now); !write && p.isWritten() {
-		p.at(again)
-		return nil
+	write, again := p.Reports.Next(p.UID, p.stored.GetResourceVersion(), changed, p.Now)
+	p.at(again)
+	var err error
+	writes := write || !p.isWritten()
+	if writes {
+		err = p.writeStatus(ctx)
 	}
-	if err := p.writeStatus(ctx); err != nil {
+	p.Events.Emit(p.Pending...) // These things happened, even if the status can't be written.
+	if p.Pending = nil; err != nil || !writes {
 		return client.IgnoreNotFound(err)
 	}
-	p.Events.Emit(p.Mentioned(p.rollout)...)
+	if write {
+		p.Events.Emit(p.Mentioned(p.rollout)...)
+	}
 	p.Events.Emit(turnof.Transitions(&p.before, p.rollout)...)
 	p.Events.Emit(p.troubles()...)
 	return nil

@@ -21,11 +21,11 @@ import (
 )
 
 // gather collects the World of the rollout for Judge.
-func (p *pass) gather(ctx context.Context) {
+func (p *pass) gather() {
 	healthy := nodeturn.Healthy(p.Seen.Fleet, p.rollout.Spec.Health)
 	v := &machine.World{
 		Rules: p.rules, Now: p.Now, Sets: map[string]*machine.Set{}, Nodes: map[string]*machine.Node{}, Attempt: p.attempt,
-		Drained: map[string]bool{}, Left: p.memo.left, Held: map[string]bool{},
+		Drained: map[string]bool{}, Left: p.memo.left,
 		Unhealthy: func(name string) (string, time.Time) { return nodeturn.Unhealthy(&healthy, name, p.Now) },
 		SoakEnd:   func(name string, since time.Time) time.Time { return nodeturn.SoakEnd(&healthy, p.Spec, name, since) },
 		Unstable:  p.whyUnstable,
@@ -50,27 +50,8 @@ func (p *pass) gather(ctx context.Context) {
 	}
 	p.turns = make([]*machine.Turn, len(p.rollout.Status.Turns))
 	for i := range p.turns {
-		t := &machine.Turn{MachineTurn: p.rollout.Status.Turns[i]}
-		p.turns[i] = t
-		for _, ofReplacement := range []bool{false, true} {
-			if n := p.turnNode(t, ofReplacement); n != nil {
-				v.Drained[t.Key(ofReplacement)] = p.isDrained(ctx, t, n, ofReplacement)
-			}
-		}
+		p.turns[i] = &machine.Turn{MachineTurn: p.rollout.Status.Turns[i]}
 	}
-}
-
-// isDrained reports whether a turn's drain of a node is over. After a restart, a drain that the claim records as done is checked against the pods once more.
-func (p *pass) isDrained(ctx context.Context, t *machine.Turn, n *machine.Node, ofReplacement bool) bool {
-	d := p.DrainOf(n.Node, t.Key(ofReplacement))
-	if p.Works.IsDrained(d.Of) {
-		return true
-	}
-	if n.Claim == nil || n.Claim.Cordoned == nil || n.Claim.Drained == nil {
-		return false
-	}
-	o, err := d.Pass(ctx, n.Node, n.Claim.Cordoned.Add(p.rules.Wait))
-	return err == nil && o.Done
 }
 
 // turnNode is one of a turn's two nodes, or nil.
@@ -113,13 +94,11 @@ func (p *pass) whyUnstable(t *machine.Turn, name string) (why string, next time.
 }
 
 // judge says what every turn needs next, and the state of every other node.
-func (p *pass) judge() {
+func (p *pass) judge(ctx context.Context) error {
 	p.turns = p.view.Judge(p.turns)
+	err := p.advance(ctx)
 	for _, t := range p.turns {
 		p.at(t.Wake)
-		if i := slices.IndexFunc(p.before.Turns, func(b v1alpha1.MachineTurn) bool { return b.Turn == t.Turn }); i >= 0 {
-			p.recordProgress(t, &p.before.Turns[i])
-		}
 	}
 	p.nodes, p.alone = p.nodes[:0], 0
 	inTurn := map[string]bool{}
@@ -131,7 +110,7 @@ func (p *pass) judge() {
 	rooms := p.view.Rooms(p.turns)
 	for _, n := range p.Seen.Objects {
 		known := p.view.Nodes[n.Name]
-		if inTurn[n.Name] || !known.Selected && known.Claim == nil && !known.Marked && !known.Shielded && !node.Tainted(n, p.taint) {
+		if known == nil || inTurn[n.Name] || !known.Selected && known.Claim == nil && !known.Marked && !known.Shielded && !node.Tainted(n, p.taint) {
 			continue
 		}
 		s := p.view.JudgeNode(known, rooms)
@@ -141,6 +120,29 @@ func (p *pass) judge() {
 		p.nodes = append(p.nodes, s)
 	}
 	p.spread()
+	return err
+}
+
+// advance continues drains and deletes the Nodes of deleted machines, and judges these turns again: they may go on in this pass. A Node that budgets count on is
+// deleted only after the status says so.
+func (p *pass) advance(ctx context.Context) error {
+	due := slices.DeleteFunc(slices.Clone(p.turns), func(t *machine.Turn) bool {
+		return t.Over || t.Step != machine.StepDrain && (t.Step != machine.StepDeleteNode || t.DeletesFirst || t.OnReplacement)
+	})
+	err := turnof.Each(due, func(t *machine.Turn) error { return p.step(ctx, t) })
+	for _, t := range due {
+		switch {
+		case !t.Stepped:
+			t.Step = machine.StepNone
+			continue
+		case t.Step == machine.StepDrain:
+			p.view.Drained[t.Key(t.OnReplacement)] = true
+		default:
+			delete(p.view.Nodes, t.Node)
+		}
+		p.view.JudgeTurn(t)
+	}
+	return err
 }
 
 // spread makes the zones of each scale set alternate.

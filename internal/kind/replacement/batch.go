@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/cloud"
 	"moult.dev/moult/internal/kind/nodeturn"
 )
 
@@ -21,18 +22,19 @@ type Batch struct {
 	Image string
 }
 
-// The most deletions under way in a set at once, and the most machines of one operation.
+// The most additions and the most deletions under way in a set at once, and the most machines of one operation.
 const (
-	maxDeletes = 8
-	maxBatch   = 100
+	maxUnderWay = 8
+	maxBatch    = 100
 )
 
-// Batches combines the cloud steps of turns into operations: in each set one Add per zone at a time, and a few Deletes.
+// Batches combines the cloud steps of turns into operations: in each set a few Adds and Deletes at a time. Adds come first: Azure accepts them only while the
+// set is as it was described.
 func (w *World) Batches(turns []*Turn) []Batch {
 	var all []Batch
 	for _, name := range slices.Sorted(maps.Keys(w.Sets)) {
 		if s := w.Sets[name]; s.Known && s.Reason == "" {
-			all = slices.Concat(all, s.deletions(turns), s.additions(turns))
+			all = slices.Concat(all, s.additions(turns), s.deletions(turns))
 		}
 	}
 	return all
@@ -46,19 +48,33 @@ func (s *Set) zone(t *Turn) string {
 	return ""
 }
 
-// additions are the machines to add, in zones where no addition is in progress.
-func (s *Set) additions(turns []*Turn) []Batch {
-	if s.NoRoom != "" || s.Busy != "" || s.Unfit != "" {
-		return nil
-	}
-	busy, waited := map[string]bool{}, map[string]bool{}
-	for _, t := range turns {
-		if o := s.Operation(t.Operation); t.ScaleSet == s.Name && o != nil && o.Kind == v1alpha1.CloudOperationAdd {
-			busy[s.zone(t)], waited[o.Token] = true, true
+// underWay counts the operations of a kind.
+func (s *Set) underWay(kind v1alpha1.CloudOperationKind) (n int) {
+	for i := range s.Operations {
+		if s.Operations[i].Kind == kind {
+			n++
 		}
 	}
-	if slices.ContainsFunc(s.Operations, func(o v1alpha1.CloudOperation) bool { return o.Kind == v1alpha1.CloudOperationAdd && !waited[o.Token] }) {
-		return nil // No turn waits for this addition, and its machines are not known.
+	return n
+}
+
+// mayAdd reports whether machines can be added now. All machines of other additions are known, and none has failed: otherwise it would not be known which are new.
+func (s *Set) mayAdd() bool {
+	for i := range s.Operations {
+		o := &s.Operations[i]
+		hasFailed := func(id string) bool { m := s.Machine(id); return m == nil || m.State == cloud.Failed }
+		if added := s.Added[o.Token]; o.Kind == v1alpha1.CloudOperationAdd && (len(added) < int(o.Count) || slices.ContainsFunc(added, hasFailed)) {
+			return false
+		}
+	}
+	n := s.underWay(v1alpha1.CloudOperationAdd)
+	return s.NoRoom == "" && s.Unfit == "" && (s.Busy == "" || len(s.Operations) > 0) && n < maxUnderWay && (n == 0 || !s.Careful)
+}
+
+// additions are the machines to add.
+func (s *Set) additions(turns []*Turn) []Batch {
+	if !s.mayAdd() {
+		return nil
 	}
 	room := maxBatch
 	if s.Careful {
@@ -67,7 +83,7 @@ func (s *Set) additions(turns []*Turn) []Batch {
 	if s.Max > 0 {
 		room = min(room, max(1, s.Max-s.Capacity)) // The cloud refuses what is too much; it may know better.
 	}
-	ordering := slices.DeleteFunc(slices.Clone(turns), func(t *Turn) bool { return !s.mayOrder(t) || t.Step != StepAdd || busy[s.zone(t)] })
+	ordering := slices.DeleteFunc(slices.Clone(turns), func(t *Turn) bool { return !s.mayOrder(t) || t.Step != StepAdd })
 	// Turns that must have a replacement come first: they may have no machine.
 	rank := func(t *Turn) int {
 		if t.mustRestore() || t.Bound {
@@ -91,19 +107,14 @@ func (s *Set) additions(turns []*Turn) []Batch {
 
 // deletions are the machines to delete.
 func (s *Set) deletions(turns []*Turn) []Batch {
-	under := 0
-	for i := range s.Operations {
-		if s.Operations[i].Kind == v1alpha1.CloudOperationDelete {
-			under++
-		}
-	}
+	under := s.underWay(v1alpha1.CloudOperationDelete)
 	b := Batch{Set: s, Kind: v1alpha1.CloudOperationDelete}
 	most := maxBatch
 	if s.Min > 0 {
 		most = min(most, max(1, s.Capacity-s.Min)) // The cloud refuses what is too much; it may know better.
 	}
 	for _, t := range turns {
-		if !s.mayOrder(t) || t.Step != StepDelete || under >= maxDeletes || len(b.Turns) >= most {
+		if !s.mayOrder(t) || t.Step != StepDelete || under >= maxUnderWay || len(b.Turns) >= most {
 			continue
 		}
 		id := t.Machine

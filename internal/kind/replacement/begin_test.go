@@ -162,33 +162,37 @@ func TestBatches(t *testing.T) {
 		return []*Turn{turn(StepAdd, "a", "1"), turn(StepAdd, "b", "2"), turn(StepAdd, "b", "3"), turn(StepDelete, "a", "4"), discarded, turn(StepDrain, "a", "6")}
 	}
 	deletes := batch{v1alpha1.CloudOperationDelete, "", 2, []string{"4", "5'"}}
+	add := func(zone string, n int) batch { return batch{v1alpha1.CloudOperationAdd, zone, n, nil} }
+	adding := func(s *scene, known ...string) {
+		s.set.Operations = []v1alpha1.CloudOperation{{Token: "op", Kind: v1alpha1.CloudOperationAdd, Count: 1}}
+		s.set.Added = map[string][]string{"op": known}
+	}
 	for name, tc := range map[string]struct {
 		change func(*scene, []*Turn)
 		want   []batch
 	}{
-		"together": {func(*scene, []*Turn) {}, []batch{deletes, {v1alpha1.CloudOperationAdd, "", 3, nil}}},
-		"by zone":  {func(s *scene, _ []*Turn) { s.set.Zones = []string{"a", "b"} }, []batch{deletes, {v1alpha1.CloudOperationAdd, "a", 1, nil}, {v1alpha1.CloudOperationAdd, "b", 2, nil}}},
-		"one after another": {func(s *scene, turns []*Turn) {
-			s.set.Zones = []string{"a", "b"}
-			s.set.Operations = []v1alpha1.CloudOperation{{Token: "op", Kind: v1alpha1.CloudOperationAdd}}
-			turns[0].Operation = "op"
-		}, []batch{deletes, {v1alpha1.CloudOperationAdd, "b", 2, nil}}},
-		"of nobody": {func(s *scene, _ []*Turn) {
-			s.set.Operations = []v1alpha1.CloudOperation{{Token: "op", Kind: v1alpha1.CloudOperationAdd}}
-		}, []batch{deletes}},
+		"together":                    {func(*scene, []*Turn) {}, []batch{add("", 3), deletes}},
+		"by zone":                     {func(s *scene, _ []*Turn) { s.set.Zones = []string{"a", "b"} }, []batch{add("a", 1), add("b", 2), deletes}},
+		"another is not known yet":    {func(s *scene, _ []*Turn) { adding(s) }, []batch{deletes}},
+		"another is not listed yet":   {func(s *scene, _ []*Turn) { adding(s, "later") }, []batch{deletes}},
+		"another is known":            {func(s *scene, _ []*Turn) { adding(s, "new") }, []batch{add("", 3), deletes}},
+		"another is known, careful":   {func(s *scene, _ []*Turn) { adding(s, "new"); s.set.Careful = true }, []batch{deletes}},
+		"another has failed machines": {func(s *scene, _ []*Turn) { adding(s, "new"); s.machine("new").State = cloud.Failed }, []batch{deletes}},
 		"many": {func(s *scene, _ []*Turn) {
-			s.set.Operations = make([]v1alpha1.CloudOperation, 8)
-			for i := range s.set.Operations {
-				s.set.Operations[i].Kind = v1alpha1.CloudOperationDelete
+			for range 8 {
+				s.set.Operations = append(s.set.Operations, v1alpha1.CloudOperation{Kind: v1alpha1.CloudOperationDelete}, v1alpha1.CloudOperation{Kind: v1alpha1.CloudOperationAdd})
 			}
-		}, []batch{{v1alpha1.CloudOperationAdd, "", 3, nil}}},
-		"careful":     {func(s *scene, _ []*Turn) { s.set.Careful = true }, []batch{deletes, {v1alpha1.CloudOperationAdd, "", 1, nil}}},
-		"nearly full": {func(s *scene, _ []*Turn) { s.set.Max = 6 }, []batch{deletes, {v1alpha1.CloudOperationAdd, "", 2, nil}}},
+		}, nil},
+		"careful":     {func(s *scene, _ []*Turn) { s.set.Careful = true }, []batch{add("", 1), deletes}},
+		"nearly full": {func(s *scene, _ []*Turn) { s.set.Max = 6 }, []batch{add("", 2), deletes}},
 		"no quota":    {func(s *scene, _ []*Turn) { s.set.NoRoom = v1alpha1.ReasonCloudQuota }, []batch{deletes}},
 		"busy":        {func(s *scene, _ []*Turn) { s.set.Busy = "it is updating" }, []batch{deletes}},
-		"throttled":   {func(s *scene, _ []*Turn) { s.set.Reason = v1alpha1.ReasonCloudThrottled }, nil},
-		"unfit":       {func(s *scene, _ []*Turn) { s.set.Unfit = "it rolls by itself" }, []batch{deletes}},
-		"not known":   {func(s *scene, _ []*Turn) { s.set.Known = false }, nil},
+		"busy by us": {func(s *scene, _ []*Turn) {
+			s.set.Busy, s.set.Operations = "it is updating", []v1alpha1.CloudOperation{{Kind: v1alpha1.CloudOperationDelete}}
+		}, []batch{add("", 3), deletes}},
+		"throttled": {func(s *scene, _ []*Turn) { s.set.Reason = v1alpha1.ReasonCloudThrottled }, nil},
+		"unfit":     {func(s *scene, _ []*Turn) { s.set.Unfit = "it rolls by itself" }, []batch{deletes}},
+		"not known": {func(s *scene, _ []*Turn) { s.set.Known = false }, nil},
 	} {
 		s, turns := newScene(v1alpha1.MachineAdding), adds()
 		tc.change(s, turns)

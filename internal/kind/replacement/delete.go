@@ -143,9 +143,9 @@ func (w *World) awaitDeletion(t *Turn, s *Set, n *Node, id string, ofReplacement
 		return
 	}
 	t.Message = cmp.Or(s.Message, t.Message)
-	if t.Step = w.stepToEmpty(t, n, ofReplacement); t.Step != StepNone {
-		t.OnReplacement, w.Held[t.Operation] = ofReplacement, true
-		t.Message = "machine " + id + " is deleted once its node is emptied again"
+	t.Step = w.stepToEmpty(t, n, ofReplacement)
+	if t.Holds = t.Step != StepNone; t.Holds {
+		t.OnReplacement, t.Message = ofReplacement, "machine "+id+" is deleted once its node is emptied again"
 	}
 }
 

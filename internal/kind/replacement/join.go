@@ -53,9 +53,6 @@ func (w *World) checkReplacement(t *Turn, s *Set, m *cloud.Machine) {
 		w.failReplacement(t, "machine "+m.ID+" was made, and is outdated at once: the cloud says that it is not made of what scale set "+s.Name+" makes new ones of")
 		return
 	}
-	if n != nil && n.Shieldable && !n.Shielded {
-		t.Step, t.OnReplacement = StepShield, true
-	}
 	if why := cmp.Or(w.notReady(t), t.Unjoined); why != "" {
 		w.waitForReplacement(t, t.PhaseSince.Time, why)
 		return

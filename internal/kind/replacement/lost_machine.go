@@ -31,12 +31,15 @@ func (w *World) successor(t *Turn, s *Set) *cloud.Machine {
 	return found
 }
 
-// cameSince reports whether a machine was made since the turn's phase began, when the lost machine still existed. If its age is not known, it must be up to
-// date.
+// cameSince reports whether a machine was made since the turn's phase began, when the lost machine still existed, and had no Node then. If its age is not known,
+// it must be up to date.
 func (w *World) cameSince(t *Turn, s *Set, m *cloud.Machine) bool {
 	n := w.NodeOf(m)
 	made := createdAt(m, n)
-	if made.IsZero() {
+	switch {
+	case n != nil && !n.CreationTimestamp.IsZero() && n.CreationTimestamp.Time.Before(t.PhaseSince.Time):
+		return false
+	case made.IsZero():
 		return !w.Outdated(s, m, n)
 	}
 	return made.After(t.PhaseSince.Add(-maxClockSkew))

@@ -19,7 +19,6 @@ const (
 	StepNone       Step = ""
 	StepAdd        Step = "add"         // ask the cloud for a machine
 	StepDelete     Step = "delete"      // ask the cloud to delete a machine
-	StepShield     Step = "shield"      // disable scale-down of the replacement's node
 	StepClaim      Step = "claim"       // claim the node of a machine that must be deleted
 	StepCordon     Step = "cordon"      // cordon the node
 	StepDrain      Step = "drain"       // continue the drain of the node
@@ -36,13 +35,17 @@ type Turn struct {
 	Step Step
 	// OnReplacement is true if Step is for the node or machine of the replacement, and not for the old one.
 	OnReplacement bool
-	Unit          rollout.Unit
+	// Stepped is true once the node is drained, or the Node deleted, in this pass.
+	Stepped bool
+	Unit    rollout.Unit
 	// Over is true when nothing is left to do, and Updated if the machine was replaced.
 	Over, Updated bool
 	// Wake is when to judge the turn again at the latest.
 	Wake time.Time
 	// Claimable is true if the turn is ready to claim its node. Budgets may still prevent it.
 	Claimable bool
+	// Holds is true if the turn's recorded operation must not be sent yet: the node is not drained.
+	Holds bool
 	// Unjoined says why the replacement is not a member of the control plane. Waits says why the old node can't leave it, and Stays why a replacement that
 	// failed can't.
 	Unjoined, Waits, Stays string
@@ -172,14 +175,19 @@ func (w *World) Judge(turns []*Turn) []*Turn {
 		// If the scale set is deleted, the turn is over and its claims are released.
 		t.Over = t.Over || w.SetOf(t).Absent
 		w.noteNewNode(t)
-		t.moved = true
-		for i := 0; i < 12 && t.moved && !t.Over; i++ {
-			w.advance(t)
-		}
-		w.noteAbsent(t)
-		w.setUnit(t)
+		w.JudgeTurn(t)
 	}
 	return w.turns
+}
+
+// JudgeTurn judges one turn, also again after its step.
+func (w *World) JudgeTurn(t *Turn) {
+	t.moved = true
+	for i := 0; i < 12 && t.moved && !t.Over; i++ {
+		w.advance(t)
+	}
+	w.noteAbsent(t)
+	w.setUnit(t)
 }
 
 // noteNewNode records the new Node of the old machine if it was registered again.
@@ -207,7 +215,7 @@ var phases = map[v1alpha1.MachinePhase]func(*World, *Turn){
 
 // advance moves a turn to its next phase, or sets the step that it needs first.
 func (w *World) advance(t *Turn) {
-	t.Step, t.OnReplacement, t.Claimable, t.moved = StepNone, false, false, false
+	t.Step, t.OnReplacement, t.Claimable, t.Holds, t.moved = StepNone, false, false, false, false
 	if phases[t.Phase] == nil {
 		w.discard(t, "its phase is not known")
 	}

@@ -46,7 +46,7 @@ func newScene(phase v1alpha1.MachinePhase) *scene {
 		SoakEnd:   func(_ string, since time.Time) time.Time { return since },
 		Attempt:   func(s *Set, _ *Node) string { return s.Model },
 		Rank:      func(types.UID) uint64 { return 1 },
-		Drained:   map[string]bool{}, Left: map[string]bool{}, Held: map[string]bool{},
+		Drained:   map[string]bool{}, Left: map[string]bool{},
 	}
 	for _, id := range []string{"old", "other", "new"} {
 		s.Nodes["n-"+id] = &Node{
@@ -309,7 +309,6 @@ func TestJudge(t *testing.T) {
 		"others are sick": {joining, func(s *scene) {
 			s.turn.Waits, s.turn.PhaseSince.Time = "member x is sick", now.Add(-time.Hour)
 		}, verdict{claiming, StepNone, v1alpha1.ReasonEtcdUnhealthy, "member x is sick", false}},
-		"shielded first":            {joining, func(s *scene) { s.Nodes["n-new"].Shieldable = true; s.turn.Unjoined = "wait" }, verdict{joining, StepShield, pending, "wait", false}},
 		"machine failed":            {joining, func(s *scene) { s.machine("new").State, s.machine("new").Message = cloud.Failed, "no disk" }, verdict{giving, StepFail, failed, "has failed: no disk", false}},
 		"image again":               {joining, func(s *scene) { s.machine("new").UpToDate = false; s.set.Model = "3" }, verdict{giving, StepClaim, "", "what machines are made of has changed", false}},
 		"image again, not joined":   {joining, func(s *scene) { s.unjoined("3") }, verdict{giving, StepDelete, "", "will be deleted", false}},
@@ -806,8 +805,8 @@ func TestUnsent(t *testing.T) {
 			s.set.Operations[0].Sent = false
 			tc.change(s)
 			s.Judge([]*Turn{s.turn})
-			if s.turn.Step != tc.step || s.Held["op"] != (tc.step != StepNone) || s.turn.Operation != "op" {
-				t.Errorf("step %q, held %v, operation %q: %s", s.turn.Step, s.Held, s.turn.Operation, s.turn.Message)
+			if s.turn.Step != tc.step || s.turn.Holds != (tc.step != StepNone) || s.turn.Operation != "op" {
+				t.Errorf("step %q, held %v, operation %q: %s", s.turn.Step, s.turn.Holds, s.turn.Operation, s.turn.Message)
 			}
 		})
 	}
@@ -829,16 +828,21 @@ func TestRefusedAfterItWasSent(t *testing.T) {
 
 // A replacement that dies before it is deleted leaves nothing behind: where the cloud makes another in its place, that one goes.
 func TestDeparted(t *testing.T) {
-	another := cloud.Machine{ID: "another", UpToDate: true, State: cloud.Running, Created: now.Add(-time.Second)}
+	another := cloud.Machine{ID: "another", ProviderID: "sky://another", UpToDate: true, State: cloud.Running, Created: now.Add(-time.Second)}
 	for what, tc := range map[string]struct {
 		change      func(*scene)
 		replacement string
 		over        bool
 		phase       v1alpha1.MachinePhase
 	}{
-		"not believed yet":   {func(s *scene) { s.missing("new", 0) }, "new", false, v1alpha1.MachineDiscarding},
-		"not made up for":    {func(s *scene) { s.smaller(true) }, "", true, v1alpha1.MachineDiscarding},
-		"another was made":   {func(s *scene) { s.set.Machines, s.set.Capacity = append(s.set.Machines, another), 3 }, "another", false, v1alpha1.MachineDiscarding},
+		"not believed yet": {func(s *scene) { s.missing("new", 0) }, "new", false, v1alpha1.MachineDiscarding},
+		"not made up for":  {func(s *scene) { s.smaller(true) }, "", true, v1alpha1.MachineDiscarding},
+		"another was made": {func(s *scene) { s.set.Machines, s.set.Capacity = append(s.set.Machines, another), 3 }, "another", false, v1alpha1.MachineDiscarding},
+		"another's Node is older": {func(s *scene) {
+			s.set.Machines, s.set.Capacity = append(s.set.Machines, another), 3
+			s.Nodes["n-another"] = &Node{Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n-another"}, Spec: corev1.NodeSpec{ProviderID: another.ProviderID}}}
+			s.Nodes["n-another"].CreationTimestamp.Time = s.turn.PhaseSince.Add(-time.Second)
+		}, "", true, v1alpha1.MachineDiscarding},
 		"another is to come": {func(*scene) {}, "new", false, v1alpha1.MachineDiscarding},
 		"another never came": {func(s *scene) { s.Timeout, s.set.Capacity = 30*time.Second, 2 }, "", true, v1alpha1.MachineDiscarding},
 		"another is slow":    {func(s *scene) { s.Timeout = 30 * time.Second }, "new", false, v1alpha1.MachineDiscarding},

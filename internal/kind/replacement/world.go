@@ -148,8 +148,6 @@ type World struct {
 	Rank func(uid types.UID) uint64
 	// Drained are the drained nodes, by Key, without those that were cordoned again since. Left are the nodes that have left the control plane, by LeftKey.
 	Drained, Left map[string]bool
-	// Held are the recorded operations, by token, that must not be sent yet: their node is not drained.
-	Held map[string]bool
 	// Closed says why no turn of the control plane can begin.
 	Closed string
 	// Blind and BlindMessage say why the model of some scale set is not known.
