@@ -198,9 +198,7 @@ func (p *pass) report(ctx context.Context) error {
 	if p.Pending = nil; err != nil || !writes {
 		return client.IgnoreNotFound(err)
 	}
-	if write {
-		p.Events.Emit(p.Mentioned(p.rollout)...)
-	}
+	p.Events.Emit(p.Mentioned(p.rollout)...)
 	p.Events.Emit(turnof.Transitions(&p.before, p.rollout)...)
 	p.Events.Emit(p.troubles()...)
 	return nil
