@@ -15,7 +15,7 @@ func TestReplacementEvents(t *testing.T) {
 		"Normal Started Replacing the machines of Nodes a,b":                                                              MachinesStarted(r).Naming(r, []string{"a", "b"}),
 		"Normal Adopted Node a is taken over from Ducklett in the middle of its replacement":                              MachineAdopted(r, "a"),
 		"Normal MachineAdded Added to scale set pool: a,b":                                                                MachinesAdded(r, "pool").Naming(r, []string{"a", "b"}),
-		"Normal Draining Draining Nodes a,b":                                                                              MachinesDraining(r).Naming(r, []string{"a", "b"}),
+		"Normal Draining Drains begin on Nodes a,b":                                                                       MachinesDraining(r).Naming(r, []string{"a", "b"}),
 		"Normal MachineDeleted Deleted from scale set pool: a,b":                                                          MachinesDeleted(r, "pool").Naming(r, []string{"b", "a"}),
 		"Normal Updated New in scale set pool, and well: Nodes b,c":                                                       MachinesReplaced(r, "pool").Naming(r, []string{"b", "c"}),
 		"Normal MachineDiscarded Machine 2 of scale set pool is deleted again: no":                                        MachineDiscarded(r, turn, "no"),

@@ -44,7 +44,7 @@ var (
 	// MachinesAdded: these machines take the place of others. Their names follow.
 	MachinesAdded = saying[nodeRollout](normal, "MachineAdded", "Added to scale set %s: ")
 	// MachinesDraining: these nodes are claimed for their drain, and their replacements are ready. Names of nodes follow.
-	MachinesDraining = fixed[nodeRollout](normal, "Draining", "Draining Nodes ")
+	MachinesDraining = fixed[nodeRollout](normal, "Draining", "Drains begin on Nodes ")
 	// MachinesDeleted: these machines are gone, and their Nodes. Names of nodes follow, or of machines without a Node.
 	MachinesDeleted = saying[nodeRollout](normal, "MachineDeleted", "Deleted from scale set %s: ")
 	// MachinesReplaced: the turns of these new nodes have ended. Names of nodes follow.

@@ -102,6 +102,14 @@ func turnIn(phase v1alpha1.MachinePhase) v1alpha1.MachineTurn {
 	}
 }
 
+// judged judges the turns and nodes of a pass.
+func judged(t *testing.T, p *pass) {
+	t.Helper()
+	if err := p.judge(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 // While the cloud can't be asked, nothing of what is under way is forgotten, and nothing is asked for again.
 func TestCloudThatCantBeAsked(t *testing.T) {
 	turn := turnIn(v1alpha1.MachineAdding)
@@ -121,7 +129,7 @@ func TestCloudThatCantBeAsked(t *testing.T) {
 	}
 	p.look(t.Context())
 	p.gather()
-	p.judge(t.Context())
+	judged(t, p)
 	p.order(t.Context())
 	p.fillStatus()
 	if len(p.orders) > 0 {
@@ -438,7 +446,7 @@ func TestPutBack(t *testing.T) {
 				p.options.Clouds = func(context.Context, *v1alpha1.CloudProvider) (cloud.Cloud, error) { return sky, nil }
 				p.look(t.Context())
 				p.gather()
-				p.judge(t.Context())
+				judged(t, p)
 				p.recordRollbacks(t.Context())
 				return p
 			}
@@ -674,7 +682,7 @@ func TestSetThatIsGone(t *testing.T) {
 			t.Errorf("after %s: %+v", after, s)
 		}
 		p.gather()
-		if p.judge(t.Context()); p.turns[0].Over != gone || (len(p.view.Sets["set"].Operations) == 0) != gone {
+		if judged(t, p); p.turns[0].Over != gone || (len(p.view.Sets["set"].Operations) == 0) != gone {
 			t.Errorf("after %s: its turn is over: %v, %+v", after, p.turns[0].Over, p.view.Sets["set"].Operations)
 		}
 	}
@@ -1046,7 +1054,7 @@ func TestWavesBeginAnew(t *testing.T) {
 		}
 		p.memo.sets["set"], p.memo.sets["other"] = set, other
 		p.gather()
-		p.judge(t.Context())
+		judged(t, p)
 		p.Turns = p.units()
 		p.Decide(p.Seen.Fleet)
 		if w := p.Decision.Wave; w == nil || w.Number != tc.wave || len(p.Decision.Start) != tc.starts || !strings.HasPrefix(w.Revision, tc.of) {
@@ -1091,7 +1099,7 @@ func TestOverdueIsTold(t *testing.T) {
 	p.memo.sets["set"] = s
 	p.gather()
 	for range 2 {
-		p.judge(t.Context())
+		judged(t, p)
 		p.recordProgress(p.turns[0], &p.before.Turns[0])
 		if len(p.Pending) != 1 || p.Pending[0].Reason != "Failed" || p.turns[0].Unit.State != v1alpha1.UnitFailed || p.turns[0].Phase != v1alpha1.MachineAdding {
 			t.Errorf("%+v, %+v", p.Pending, p.turns[0])
