@@ -63,7 +63,7 @@ type subject struct {
 	meters  []*meter
 	watches []watched
 	stages  []*stage
-	// settled reports whether idleness can begin, and checkIdle checks it. Nil: it can, and nothing is to be checked.
+	// settled reports whether the idle stage can begin; nil: at once. checkIdle checks that stage; nil: no check.
 	settled   func() bool
 	checkIdle func(*phase, *result)
 	// progress says in a line how far it is.

@@ -20,10 +20,8 @@ import (
 	turnof "moult.dev/moult/internal/turn"
 )
 
-const (
-	// callTimeout bounds a call of a cloud.
-	callTimeout = 30 * time.Second
-)
+// callTimeout bounds a call of a cloud.
+const callTimeout = 30 * time.Second
 
 // look reads from the cloud what is due: which sets there are, the progress of operations, and the state of the sets.
 func (p *pass) look(ctx context.Context) {
