@@ -31,8 +31,6 @@ const (
 	extendedName = "ExtendedDaemonSet"
 	builtinName  = "DaemonSet"
 	manager      = "kube-controller-manager"
-	// parallel is how many pods may be in creation at once: as many as Kubernetes' own controller creates in one go.
-	parallel = 250
 )
 
 // daemonRun is the measurement of an ExtendedDaemonSet and a DaemonSet.
@@ -75,8 +73,8 @@ func (r *daemonRun) extended(name string, p *peer) *subject {
 			Strategy: edsv1.ExtendedDaemonSetSpecStrategy{
 				RollingUpdate: edsv1.ExtendedDaemonSetSpecStrategyRollingUpdate{
 					MaxUnavailable:            ptr.To(intstr.FromString(r.maxUnavailable)),
-					MaxParallelPodCreation:    ptr.To[int32](parallel),
-					SlowStartAdditiveIncrease: ptr.To(intstr.FromInt32(parallel)),
+					MaxParallelPodCreation:    ptr.To(int32(r.size)), // A DaemonSet has no limit.
+					SlowStartAdditiveIncrease: ptr.To(intstr.FromString("100%")),
 				},
 			},
 		},
@@ -134,7 +132,12 @@ func (r *daemonRun) subject(name string, set client.Object, p *peer, reported fu
 	pass := func(name string, units, most int, start func(context.Context) error) *stage {
 		return &stage{
 			name: name, units: units, compared: true,
-			start: func(ctx context.Context) error { began = time.Now(); return start(ctx) },
+			start: func(ctx context.Context) error {
+				// An API server answers the first creation of a new kind after 2 seconds.
+				err := r.client.Create(ctx, set.DeepCopyObject().(client.Object), client.DryRunAll)
+				began = time.Now()
+				return errors.Join(client.IgnoreAlreadyExists(err), start(ctx))
+			},
 			done: func(ctx context.Context, _ *phase) (bool, error) {
 				if tally.counts().done < r.size {
 					return false, nil
@@ -155,9 +158,6 @@ func (r *daemonRun) subject(name string, set client.Object, p *peer, reported fu
 				}
 				if c.mostLost > most {
 					result.wrong("%s: %d nodes were without an available pod at once, and %d may be", name, c.mostLost, most)
-				}
-				if c.mostCreating > parallel {
-					result.wrong("%s: %d pods were in creation at once, and %d may be", name, c.mostCreating, parallel)
 				}
 			},
 		}

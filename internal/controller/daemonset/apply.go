@@ -20,26 +20,28 @@ import (
 	"moult.dev/moult/internal/turn"
 )
 
-// apply does what was decided. A request that fails does not delay other pods.
+// apply does what was decided, all at once. A request that fails does not delay other pods. The times of batches are for the conditions.
 func (p *pass) apply(ctx context.Context) error {
 	a := &p.Actions
-	remove := func(pod *corev1.Pod) error { return p.deletePod(ctx, pod) }
-	return errors.Join(
-		p.batch(edsv1.ConditionPodsCleanupDone, a.Clean, remove),
-		turn.Each(a.Superseded, remove),
-		p.batch(edsv1.ConditionPodDeletion, a.Replace, remove),
-		turn.Each(a.Relabel, func(pod *corev1.Pod) error { return p.relabel(ctx, pod) }),
-		p.createPods(ctx),
-		p.deleteIdleRevisions(ctx),
-	)
+	if len(a.Clean) > 0 {
+		p.Batches[edsv1.ConditionPodsCleanupDone] = p.now
+	}
+	if len(a.Replace) > 0 {
+		p.Batches[edsv1.ConditionPodDeletion] = p.now
+	}
+	all := []func() error{func() error { return p.createPods(ctx) }}
+	for _, pod := range slices.Concat(a.Clean, a.Superseded, a.Replace) {
+		all = append(all, func() error { return p.deletePod(ctx, pod) })
+	}
+	for _, pod := range a.Relabel {
+		all = append(all, func() error { return p.relabel(ctx, pod) })
+	}
+	return errors.Join(atOnce(all), p.deleteIdleRevisions(ctx))
 }
 
-// batch deletes several pods at once. The condition shows when.
-func (p *pass) batch(condition string, pods []*corev1.Pod, remove func(*corev1.Pod) error) error {
-	if len(pods) > 0 {
-		p.Batches[condition] = p.now
-	}
-	return turn.Each(pods, remove)
+// atOnce calls functions, several at a time. It returns one of their errors, which is a conflict only if all are.
+func atOnce(all []func() error) error {
+	return turn.Each(all, func(do func() error) error { return do() })
 }
 
 // deletePod deletes a pod, if it is the one that was decided about.
@@ -55,14 +57,18 @@ func (p *pass) deletePod(ctx context.Context, pod *corev1.Pod) error {
 // refusedPause is the time before a refused pod is tried again.
 const refusedPause = 5 * time.Second
 
-// createPods creates the pods that were decided. If the API server refuses one pod, it may refuse all. So the first pod is created alone,
-// and the others only if the first succeeds. The next pass begins with the pods that were not refused.
+// createPods creates the pods that were decided. If the API server refuses one pod, it may refuse all. So a few are created first, or only one
+// after a refusal, and the others only if these succeed. The next pass begins with the pods that were not refused.
 func (p *pass) createPods(ctx context.Context) error {
 	create := slices.DeleteFunc(slices.Clone(p.Actions.Create), func(s *daemonset.NodeState) bool {
 		return !s.Refused.At.IsZero() && !p.HasPassed(s.Refused.At.Add(refusedPause))
 	})
+	few := 8
+	if len(p.Refused) > 0 {
+		few = 1
+	}
+	first := create[:min(few, len(create))]
 	one := func(s *daemonset.NodeState) error { return p.createPod(ctx, s) }
-	first := create[:min(1, len(create))]
 	err := turn.Each(first, one)
 	if err != nil {
 		create = first

@@ -17,16 +17,20 @@ import (
 	"moult.dev/moult/internal/kind/daemonset"
 )
 
-// Where the API server refuses all pods a pass asks for one. Where it refuses some, it asks for the others.
+// Where the API server refuses all pods a pass asks for a few, and after a refusal for one. Where it refuses some, it asks for the others.
 func TestCreatePodsAfterRefusals(t *testing.T) {
+	all := []string{"n0", "n1", "n2", "n3", "n4", "n5", "n6", "n7", "n8"}
 	for name, tc := range map[string]struct {
 		refused          []string
+		before           bool
 		created, refuses int32
 	}{
-		"none":     {nil, 9, 0},
-		"all":      {[]string{"n0", "n1", "n2", "n3", "n4", "n5", "n6", "n7", "n8"}, 0, 1},
-		"some":     {[]string{"n2", "n5"}, 7, 2},
-		"the last": {[]string{"n8"}, 8, 1},
+		"none":              {nil, false, 9, 0},
+		"all":               {all, false, 0, 8},
+		"all, as before":    {all, true, 0, 1},
+		"some of the first": {[]string{"n2", "n5"}, false, 6, 2},
+		"some, after one":   {[]string{"n2", "n5"}, true, 7, 2},
+		"the last":          {[]string{"n8"}, false, 8, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(9)
@@ -45,6 +49,9 @@ func TestCreatePodsAfterRefusals(t *testing.T) {
 			})
 			p := w.begin(t, c)
 			p.Actions.Create = p.States
+			if tc.before {
+				p.Refused["another node"] = daemonset.Refusal{At: p.now}
+			}
 			if err := p.apply(t.Context()); (err != nil) != (len(tc.refused) > 0) {
 				t.Errorf("the error is %v", err)
 			}

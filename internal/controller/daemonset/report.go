@@ -4,7 +4,6 @@ package daemonset
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -26,17 +25,17 @@ func (p *pass) reportProblem(ctx context.Context, reason string, problem error) 
 	return p.reportStatus(ctx, p.stalledEvents)
 }
 
-// report writes the statuses that changed, and then the Events.
+// report writes the statuses that changed, all at once, and then the Events.
 func (p *pass) report(ctx context.Context) error {
-	var errs []error
+	var writes []func() error
 	for _, rs := range p.Owned {
 		if status := p.ReplicaSetStatus(rs); p.isDue(rs, !equality.Semantic.DeepEqual(rs.Status, status)) {
-			errs = append(errs, p.writeRevision(ctx, rs, status))
+			writes = append(writes, func() error { return p.writeRevision(ctx, rs, status) })
 		}
 	}
 	p.Summarize("", nil)
 	p.measure()
-	return errors.Join(append(errs, p.reportStatus(ctx, p.rolloutEvents))...)
+	return atOnce(append(writes, func() error { return p.reportStatus(ctx, p.rolloutEvents) }))
 }
 
 // reportStatus writes the status if it changed, and then the Events.
