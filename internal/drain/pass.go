@@ -64,15 +64,17 @@ func (d *Drainer) Pods(ctx context.Context, node string) ([]corev1.Pod, error) {
 }
 
 // Pass advances the drain of a node with these pods as far as possible now, and never waits for a pod. The drain began at
-// since, and its timeout counts from then; zero means that it begins now. An error means that the node's volumes could not
-// be read. The result has the outcome of each pod.
+// since, and its timeout counts from then; zero means that it begins now. An error means that the node's volumes or the
+// DaemonSets of its pods could not be read now. The result has the outcome of each pod.
 func (d *Drainer) Pass(ctx context.Context, node string, pods []corev1.Pod, since time.Time, o Options) (Result, error) {
 	now := d.clock.Now()
-	verdicts := d.judge(ctx, pods, now, since, &o)
+	verdicts, err := d.judge(ctx, pods, now, since, &o)
+	if err != nil {
+		return Result{}, err
+	}
 	r := Result{TimedOut: o.timedOut(since, now)}
-	d.advance(&r, verdicts, func(candidates []Verdict) { d.evict(ctx, &r, candidates, &o) })
+	advance(&r, verdicts, func(candidates []Verdict) { d.evict(ctx, &r, candidates, &o) })
 	if o.WaitForVolumeDetach && r.TimedOut != ForceOnTimeout && r.Done() {
-		var err error
 		if r.Attached, err = d.attached(ctx, node, verdicts); err != nil {
 			return Result{}, err
 		}
@@ -82,18 +84,20 @@ func (d *Drainer) Pass(ctx context.Context, node string, pods []corev1.Pod, sinc
 }
 
 // Preview is a first pass without any write. Pods that a pass would evict are Evicted in its result. It ignores volumes.
-func (d *Drainer) Preview(ctx context.Context, pods []corev1.Pod, o Options) (r Result) {
-	verdicts := d.judge(ctx, pods, d.clock.Now(), time.Time{}, &o)
-	d.advance(&r, verdicts, func(candidates []Verdict) { r.record(candidates, Evicted, "") })
-	return r
+func (d *Drainer) Preview(ctx context.Context, pods []corev1.Pod, o Options) (r Result, err error) {
+	verdicts, err := d.judge(ctx, pods, d.clock.Now(), time.Time{}, &o)
+	advance(&r, verdicts, func(candidates []Verdict) { r.record(candidates, Evicted, "") })
+	return r, err
 }
 
-func (d *Drainer) judge(ctx context.Context, pods []corev1.Pod, now, since time.Time, o *Options) []Verdict {
-	return Filter(pods, Facts{Now: now, Since: since, DaemonSets: d.unreadDaemonSets(ctx, pods)}, *o)
+func (d *Drainer) judge(ctx context.Context, pods []corev1.Pod, now, since time.Time, o *Options) ([]Verdict, error) {
+	unread, err := d.unreadDaemonSets(ctx, pods)
+	return Filter(pods, Facts{Now: now, Since: since, DaemonSets: unread}, *o), err
 }
 
-// unreadDaemonSets reads the DaemonSets of pods, and returns the errors of those that could not be read.
-func (d *Drainer) unreadDaemonSets(ctx context.Context, pods []corev1.Pod) map[types.NamespacedName]error {
+// unreadDaemonSets reads the DaemonSets of pods, and returns the errors of those that can't be read. It returns an error if a later read may
+// succeed.
+func (d *Drainer) unreadDaemonSets(ctx context.Context, pods []corev1.Pod) (map[types.NamespacedName]error, error) {
 	failed := map[types.NamespacedName]error{}
 	for i := range pods {
 		owner, name, ok := daemonSetOf(&pods[i])
@@ -103,17 +107,20 @@ func (d *Drainer) unreadDaemonSets(ctx context.Context, pods []corev1.Pod) map[t
 		if _, found := d.found.Load(owner.UID); found {
 			continue
 		}
-		if err := d.client.Get(ctx, name, &appsv1.DaemonSet{}); err != nil {
+		switch err := d.client.Get(ctx, name, &appsv1.DaemonSet{}); {
+		case err == nil:
+			d.found.Store(owner.UID, nil)
+		case IsTransient(err):
+			return nil, fmt.Errorf("reading DaemonSet %s, %w", name, err)
+		default:
 			failed[name] = err
-			continue
 		}
-		d.found.Store(owner.UID, nil)
 	}
-	return failed
+	return failed, nil
 }
 
 // advance records the pods that stay or are refused, and evicts the others unless one is refused.
-func (d *Drainer) advance(r *Result, verdicts []Verdict, evict func([]Verdict)) {
+func advance(r *Result, verdicts []Verdict, evict func([]Verdict)) {
 	var candidates []Verdict
 	for i := range verdicts {
 		switch v := &verdicts[i]; v.Action {

@@ -16,6 +16,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -32,6 +33,8 @@ type api struct {
 	answers map[string]error
 	asked   []string
 	gets    int
+	// getErr is the answer to reads.
+	getErr error
 }
 
 func newAPI(t *testing.T, pods ...corev1.Pod) *api {
@@ -47,7 +50,9 @@ func newAPI(t *testing.T, pods ...corev1.Pod) *api {
 		WithIndex(&corev1.Pod{}, NodeNameField, byNode).
 		WithInterceptorFuncs(interceptor.Funcs{
 			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
-				a.gets++
+				if a.gets++; a.getErr != nil {
+					return a.getErr
+				}
 				return c.Get(ctx, key, obj, opts...)
 			},
 			SubResourceCreate: func(_ context.Context, _ client.Client, sub string, obj, body client.Object, _ ...client.SubResourceCreateOption) error {
@@ -216,7 +221,10 @@ func TestPassDeletes(t *testing.T) {
 
 func TestPreviewAsksNothing(t *testing.T) {
 	a := newAPI(t, pod("a"), pod("u", unowned))
-	r := New(a.clock, a).Preview(t.Context(), a.pods(t), Options{Force: true})
+	r, err := New(a.clock, a).Preview(t.Context(), a.pods(t), Options{Force: true})
+	if err != nil {
+		t.Fatal(err)
+	}
 	expect(t, "states", map[string]State{"a": Evicted, "u": Evicted}, states(r))
 	expect(t, "asked", nil, a.heard())
 }
@@ -321,6 +329,23 @@ func TestPassReadsADaemonSetOnce(t *testing.T) {
 		}
 	}
 	expect(t, "reads", 1, a.gets)
+}
+
+func TestPassReadsADaemonSetAgainAfterAnError(t *testing.T) {
+	a := newAPI(t, pod("a", ofDaemonSet))
+	o := Options{IgnoreDaemonSets: true}
+	a.getErr = apierrors.NewInternalError(errors.New("etcd has no leader"))
+	if _, err := New(a.clock, a).Pass(t.Context(), "n1", a.pods(t), start, o); err == nil {
+		t.Error("a temporary error decided something")
+	}
+	a.getErr = apierrors.NewForbidden(schema.GroupResource{Resource: "daemonsets"}, "ds", nil)
+	if r := a.pass(t, o); !r.Stuck() {
+		t.Errorf("not refused: %+v", r)
+	}
+	a.getErr = nil
+	if r := a.pass(t, o); !r.Done() {
+		t.Errorf("not done: %+v", r)
+	}
 }
 
 func TestPassAsksNoMoreThanItsShareAtOnce(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 // StatusInterval is the minimum time between two writes of a rollout's status.
 const StatusInterval = time.Second
 
-// Reports stores this process's last write of each rollout's status. It may be dropped: one write is then too early.
+// Reports stores this process's last write of each rollout's status. It may be dropped. Then one write may come sooner than StatusInterval.
 type Reports struct {
 	mu   sync.Mutex
 	last map[types.UID]written
@@ -26,18 +26,18 @@ type written struct {
 	version string
 }
 
-func (w written) isNewerThan(version string) bool {
+// isNewerThan reports whether a rollout that was read at this resourceVersion does not show the write. A write of a minute ago does not count:
+// if the cache does not show it, it never will, as after etcd was restored from a backup.
+func (w written) isNewerThan(version string, now time.Time) bool {
 	order, err := resourceversion.CompareResourceVersion(version, w.version)
-	return err == nil && order < 0
+	return err == nil && order < 0 && now.Sub(w.at) < time.Minute
 }
 
-// IsStale reports whether a rollout that was read at this resourceVersion does not show this process's last write of its status. A write of a
-// minute ago does not count: if the cache does not show it, it never will, as after etcd was restored from a backup.
+// IsStale reports whether a rollout that was read at this resourceVersion does not show this process's last write of its status.
 func (r *Reports) IsStale(rollout types.UID, version string, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	last := r.last[rollout]
-	return now.Sub(last.at) < time.Minute && last.isNewerThan(version)
+	return r.last[rollout].isNewerThan(version, now)
 }
 
 // NewReports returns an empty store.
@@ -52,7 +52,7 @@ func (r *Reports) Next(rollout types.UID, version string, changed bool, now time
 	if !ok {
 		return changed, again
 	}
-	stale := last.isNewerThan(version) // So it may look unchanged.
+	stale := last.isNewerThan(version, now) // Then changed may be wrong.
 	switch due := last.at.Add(StatusInterval); {
 	case !changed && !stale:
 		return false, again

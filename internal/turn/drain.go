@@ -66,7 +66,7 @@ func (d *Drain) isDead(n *corev1.Node) (dead bool, at time.Time) {
 // Begin previews the drain of a node before its cordon. If Gated, also records whose pods will be evicted; the caller writes it with the cordon. If
 // the options refuse a pod, Begin returns a failure, and the node must not be cordoned.
 func (d *Drain) Begin(ctx context.Context) (also []node.Also, failure *v1alpha1.ClaimFailure, err error) {
-	r, err := d.look(ctx, func(pods []corev1.Pod) (drain.Result, error) { return d.Drainer.Preview(ctx, pods, d.Options), nil })
+	r, err := d.look(ctx, func(pods []corev1.Pod) (drain.Result, error) { return d.Drainer.Preview(ctx, pods, d.Options) })
 	if err != nil {
 		return nil, nil, err
 	}
