@@ -14,8 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// answer returns the outcome of a pod after the API's answer to its eviction.
-func answer(v *Verdict, err error) Outcome {
+// outcomeOfAnswer returns the outcome of a pod after the API's answer to its eviction.
+func outcomeOfAnswer(v *Verdict, err error) Outcome {
 	o := outcomeOf(v, Evicted, "")
 	switch {
 	case err == nil:
@@ -26,7 +26,7 @@ func answer(v *Verdict, err error) Outcome {
 		o.State, o.Message = Terminating, "its namespace is being deleted"
 	case blocked(err):
 		o.State, o.Err = Blocked, err
-		o.Budget, o.Message = budget(v.Pod.Namespace, err), message(err)
+		o.Budget, o.Message = blockingBudget(v.Pod.Namespace, err), messageOf(err)
 	default:
 		o.State, o.Err, o.Message = Failed, err, err.Error()
 	}
@@ -45,12 +45,12 @@ func blocked(err error) bool {
 	if apierrors.IsTooManyRequests(err) {
 		return true
 	}
-	return apierrors.IsForbidden(err) && details(err).Kind == "poddisruptionbudget"
+	return apierrors.IsForbidden(err) && detailsOf(err).Kind == "poddisruptionbudget"
 }
 
-// budget returns the name of the budget in the API's answer, which has no field for it.
-func budget(namespace string, err error) string {
-	if d := details(err); d.Kind == "poddisruptionbudget" {
+// blockingBudget returns the name of the budget in the API's answer, which has no field for it.
+func blockingBudget(namespace string, err error) string {
+	if d := detailsOf(err); d.Kind == "poddisruptionbudget" {
 		return namespace + "/" + d.Name
 	}
 	cause, ok := apierrors.StatusCause(err, policyv1.DisruptionBudgetCause)
@@ -65,15 +65,15 @@ func budget(namespace string, err error) string {
 	return namespace + "/" + name
 }
 
-// message returns the API's message, with the cause that counts the healthy pods.
-func message(err error) string {
+// messageOf returns the API's message, with the cause that counts the healthy pods.
+func messageOf(err error) string {
 	if cause, ok := apierrors.StatusCause(err, policyv1.DisruptionBudgetCause); ok {
 		return err.Error() + " " + cause.Message
 	}
 	return err.Error()
 }
 
-func details(err error) metav1.StatusDetails {
+func detailsOf(err error) metav1.StatusDetails {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) && status.Status().Details != nil {
 		return *status.Status().Details

@@ -96,7 +96,7 @@ func TestAnswer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := pod("a")
-			o := answer(&Verdict{Pod: &p}, tc.err)
+			o := outcomeOfAnswer(&Verdict{Pod: &p}, tc.err)
 			got := answered{o.State, o.String(), o.Budget, o.Err != nil && IsTransient(o.Err)}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Error(diff)

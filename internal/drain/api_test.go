@@ -314,7 +314,7 @@ func aNamesakeIsNotMeant(b *bench) {
 	namesake := b.pod("db-0", alive)
 
 	for _, how := range []request{{}, {delete: true}} {
-		o := answer(&Verdict{Pod: old}, b.drainer.evictOne(b.t.Context(), old, how))
+		o := outcomeOfAnswer(&Verdict{Pod: old}, b.drainer.evictOne(b.t.Context(), old, how))
 		expect(b.t, "state", Gone, o.State)
 	}
 	b.get(namesake)

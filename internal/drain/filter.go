@@ -167,15 +167,15 @@ func daemonSetOf(pod *corev1.Pod) (owner *metav1.OwnerReference, name types.Name
 	return owner, types.NamespacedName{Namespace: pod.Namespace, Name: owner.Name}, true
 }
 
-// settle is how long after the beginning of a drain a pod without toleration of the cordon can still arrive, because the
+// arrivalGrace is how long after the beginning of a drain a pod without toleration of the cordon can still arrive, because the
 // scheduler had not seen the cordon.
-const settle = 30 * time.Second
+const arrivalGrace = 30 * time.Second
 
 // hasReturned skips pods that were created after the drain began. They would return after an eviction, and the drain would
 // never end. A pod that does not tolerate the cordon is still evicted if it was created within settle.
 func hasReturned(pod *corev1.Pod, f *Facts, _ *Options) Verdict {
 	created := pod.CreationTimestamp.Time
-	if f.Since.IsZero() || created.Before(f.Since) || created.Before(f.Since.Add(settle)) && !toleratesCordon(pod) {
+	if f.Since.IsZero() || created.Before(f.Since) || created.Before(f.Since.Add(arrivalGrace)) && !toleratesCordon(pod) {
 		return Verdict{}
 	}
 	return Verdict{pod, Skip, ReasonReturned, "came after the drain began"}

@@ -187,7 +187,7 @@ func (d *Drainer) evictAll(ctx context.Context, verdicts []Verdict, r request) [
 	outcomes := make([]Outcome, len(verdicts))
 	// After the end of ctx each request fails, so that each pod has an outcome.
 	workqueue.ParallelizeUntil(context.WithoutCancel(ctx), parallel, len(verdicts), func(i int) {
-		outcomes[i] = answer(&verdicts[i], d.evictOne(ctx, verdicts[i].Pod, r))
+		outcomes[i] = outcomeOfAnswer(&verdicts[i], d.evictOne(ctx, verdicts[i].Pod, r))
 	})
 	return outcomes
 }

@@ -157,7 +157,7 @@ func (f *Fleet) budgets(ctx context.Context, evicted []*corev1.Node) ([]rollout.
 	for i := range list.Items {
 		if from := &list.Items[i]; from.DeletionTimestamp == nil {
 			b := rollout.NewBudget(from)
-			f.gates.look(from, &b, evicted)
+			f.gates.addClosedGates(from, &b, evicted)
 			budgets = append(budgets, b)
 		}
 	}

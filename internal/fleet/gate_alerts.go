@@ -85,7 +85,7 @@ func (p *poller) matters(name string) bool {
 	return true
 }
 
-// isOverdue reports whether the last valid answer is too old: one interval, and a grace for another query.
+// isOverdue reports whether the last valid answer is older than one interval and the time for another query.
 func (p *poller) isOverdue(now time.Time) bool {
 	return now.Sub(p.answered) > p.interval+min(p.interval, longestGrace)+p.timeout
 }
@@ -101,7 +101,7 @@ func (p *poller) stop() {
 func (p *poller) run(ctx context.Context) {
 	server, err := newPrometheus(p.gate.URL)
 	if err != nil {
-		p.store(nil, err)
+		p.recordAnswer(nil, err)
 		return
 	}
 	for {
@@ -122,7 +122,7 @@ func (p *poller) query(ctx context.Context, server promv1.API) (pause time.Durat
 	defer cancel()
 	all, err := pendingAndFiring(short, server)
 	if ctx.Err() == nil {
-		p.store(all, err)
+		p.recordAnswer(all, err)
 	}
 	if err != nil {
 		return min(p.interval, retryInterval)
@@ -130,8 +130,8 @@ func (p *poller) query(ctx context.Context, server promv1.API) (pause time.Durat
 	return p.interval
 }
 
-// store keeps an answer.
-func (p *poller) store(all model.Vector, err error) {
+// recordAnswer keeps an answer.
+func (p *poller) recordAnswer(all model.Vector, err error) {
 	active := map[string]int{}
 	for _, s := range all {
 		name := string(s.Metric[model.AlertNameLabel])

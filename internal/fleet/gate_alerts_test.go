@@ -68,7 +68,9 @@ func says(code int, body string) http.HandlerFunc {
 }
 
 // poller returns the poller of a budget, which it has from when the budget is read.
-func (b *bench) poller(from *v1alpha1.NodeDisruptionBudget) *poller { return b.gates.read(from).alerts }
+func (b *bench) poller(from *v1alpha1.NodeDisruptionBudget) *poller {
+	return b.gates.rulesOf(from).alerts
+}
 
 // asks lets a poller query once, and returns what the gate says.
 func (b *bench) asks(from *v1alpha1.NodeDisruptionBudget) string {
@@ -248,7 +250,7 @@ func TestAlertsGateBearsAHitch(t *testing.T) {
 		{15 * time.Second, nil, nil, ""},
 	} {
 		b.clock.SetTime(b.clock.Now().Add(step.after))
-		p.store(step.all, step.err)
+		p.recordAnswer(step.all, step.err)
 		if got := b.says(from); got != step.want {
 			t.Errorf("after %s: got %q, want %q", b.clock.Since(morning), got, step.want)
 		}
@@ -271,7 +273,7 @@ func TestAlertsGateNotices(t *testing.T) {
 		{"the same, in time again", 15 * time.Second, 2},
 	} {
 		b.clock.SetTime(b.clock.Now().Add(step.after))
-		p.store(nil, nil)
+		p.recordAnswer(nil, nil)
 		if b.woken != step.want {
 			t.Errorf("%s: woken %d times, want %d", step.name, b.woken, step.want)
 		}

@@ -32,7 +32,7 @@ func newNamespaces(g *gates) *watch {
 }
 
 func (g *gates) namespaceLabels(name string) (labels.Set, bool) {
-	if g.namespaces.unknown() != "" {
+	if g.namespaces.whyUnknown() != "" {
 		return nil, false
 	}
 	if n := g.namespaces.get("", name); n != nil {
@@ -67,9 +67,9 @@ type podBlocks struct {
 
 // closedByPods returns the closed pods gates. It searches all pods again only after a relevant change.
 func (g *gates) closedByPods(r *rules) podBlocks {
-	why := g.pods.unknown()
+	why := g.pods.whyUnknown()
 	if why == "" && r.byNamespace() {
-		why = g.namespaces.unknown()
+		why = g.namespaces.whyUnknown()
 	}
 	if why != "" {
 		return podBlocks{all: []rollout.Block{{Gate: v1alpha1.ReasonPodsBlock, Message: why}}}
@@ -91,7 +91,7 @@ func (f *Fleet) CountEvictions(nodes map[string]*rollout.Node) map[string]int {
 	g.mu.Lock()
 	g.pods.want()
 	g.mu.Unlock()
-	if g.pods.unknown() != "" {
+	if g.pods.whyUnknown() != "" {
 		return nil
 	}
 	counts := make(map[string]int, len(nodes))

@@ -74,12 +74,12 @@ func shortageChanged(old, now client.Object) bool {
 // unknownWorkloads returns why the workloads are not known, or the namespaces of a rule that selects by them; or "".
 func (g *gates) unknownWorkloads(rule *workloadsRule) string {
 	for _, kind := range slices.Sorted(maps.Keys(g.workloads)) {
-		if why := g.workloads[kind].unknown(); why != "" {
+		if why := g.workloads[kind].whyUnknown(); why != "" {
 			return why
 		}
 	}
 	if rule != nil && rule.namespaces != nil {
-		return g.namespaces.unknown()
+		return g.namespaces.whyUnknown()
 	}
 	return ""
 }

@@ -88,9 +88,9 @@ type rules struct {
 	found podBlocks
 }
 
-// look adds the closed gates to a budget. evicted are nodes with a record of evictions.
-func (g *gates) look(from *v1alpha1.NodeDisruptionBudget, b *rollout.Budget, evicted []*corev1.Node) {
-	r := g.read(from)
+// addClosedGates adds the closed gates to a budget. evicted are nodes with a record of evictions.
+func (g *gates) addClosedGates(from *v1alpha1.NodeDisruptionBudget, b *rollout.Budget, evicted []*corev1.Node) {
+	r := g.rulesOf(from)
 	if r.problem != "" {
 		// An invalid budget blocks all its nodes.
 		b.Error = cmp.Or(b.Error, r.problem)
@@ -114,8 +114,8 @@ func (g *gates) look(from *v1alpha1.NodeDisruptionBudget, b *rollout.Budget, evi
 	}
 }
 
-// read returns a budget's gates, and starts the watches and the poller that they need.
-func (g *gates) read(from *v1alpha1.NodeDisruptionBudget) *rules {
+// rulesOf returns a budget's gates, and starts the watches and the poller that they need.
+func (g *gates) rulesOf(from *v1alpha1.NodeDisruptionBudget) *rules {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	last := g.rules[from.Name]

@@ -76,9 +76,9 @@ func (b *bench) sees(objects ...client.Object) *bench {
 			b.t.Fatal(err)
 		}
 		if known {
-			w.matters.handler(w.noticeKnown).OnUpdate(old, o)
+			w.isRelevant.handler(w.noticeKnown).OnUpdate(old, o)
 		} else {
-			w.matters.handler(w.noticeKnown).OnAdd(o, false)
+			w.isRelevant.handler(w.noticeKnown).OnAdd(o, false)
 		}
 	}
 	return b
@@ -89,7 +89,7 @@ func (b *bench) loses(o client.Object) *bench {
 	if err := b.watch(o).store.Delete(o); err != nil {
 		b.t.Fatal(err)
 	}
-	b.watch(o).matters.handler(b.watch(o).noticeKnown).OnDelete(o)
+	b.watch(o).isRelevant.handler(b.watch(o).noticeKnown).OnDelete(o)
 	return b
 }
 
@@ -111,7 +111,7 @@ func (b *bench) Budget(from *v1alpha1.NodeDisruptionBudget) rollout.Budget {
 		b.t.Fatal(err)
 	}
 	budget := rollout.NewBudget(from)
-	b.gates.look(from, &budget, b.nodes.read(objects).Evicted)
+	b.gates.addClosedGates(from, &budget, b.nodes.read(objects).Evicted)
 	return budget
 }
 

@@ -54,12 +54,12 @@ func (f *Fleet) SetupWithManager(ctx context.Context, m ctrl.Manager) error {
 	return nil
 }
 
-// matters reports whether a change of an object matters. The old or the new object may be nil.
-type matters func(old, now client.Object) bool
+// isRelevant reports whether a change of an object can change a gate. The old or the new object may be nil.
+type isRelevant func(old, now client.Object) bool
 
 // follow watches a kind of objects. It returns the store that holds them, and calls notify after each change that matters.
 func follow(
-	ctx context.Context, in cache.Informers, object client.Object, change matters, notify func(),
+	ctx context.Context, in cache.Informers, object client.Object, change isRelevant, notify func(),
 ) (toolscache.Store, toolscache.ResourceEventHandlerRegistration, error) {
 	informer, err := in.GetInformer(ctx, object, cache.BlockUntilSynced(false))
 	if err != nil {
@@ -74,7 +74,7 @@ func follow(
 }
 
 // handler calls notify after each change that matters.
-func (m matters) handler(notify func()) toolscache.ResourceEventHandler {
+func (m isRelevant) handler(notify func()) toolscache.ResourceEventHandler {
 	changed := func(old, now any) {
 		if last, ok := old.(toolscache.DeletedFinalStateUnknown); ok {
 			old = last.Obj
@@ -111,9 +111,9 @@ type watch struct {
 	kind   string
 	object client.Object
 	list   client.ObjectList
-	// matters reports whether a change may affect a gate.
-	matters matters
-	from    cache.Informers
+	// isRelevant reports whether a change may affect a gate.
+	isRelevant isRelevant
+	from       cache.Informers
 	// store holds the objects, after the watch is open.
 	store toolscache.Store
 	// wanted is true once the watch is started. It is guarded by the lock of the gates.
@@ -122,8 +122,8 @@ type watch struct {
 	why atomic.Pointer[string]
 }
 
-func newWatch(g *gates, kind string, object client.Object, list client.ObjectList, change matters) *watch {
-	w := &watch{gates: g, kind: kind, object: object, list: list, matters: change}
+func newWatch(g *gates, kind string, object client.Object, list client.ObjectList, change isRelevant) *watch {
+	w := &watch{gates: g, kind: kind, object: object, list: list, isRelevant: change}
 	w.why.Store(ptr.To(kind + " are being read"))
 	return w
 }
@@ -136,8 +136,8 @@ func (w *watch) want() {
 	}
 }
 
-// unknown returns why the objects are not known, or "".
-func (w *watch) unknown() string { return *w.why.Load() }
+// whyUnknown returns why the objects are not known, or "".
+func (w *watch) whyUnknown() string { return *w.why.Load() }
 
 // setUnknown sets why the objects are not known, and reports whether that has changed.
 func (w *watch) setUnknown(why string) bool {
@@ -148,9 +148,9 @@ func (w *watch) setUnknown(why string) bool {
 	return changed
 }
 
-// noticeKnown is called after a change that matters. Before all objects are known, it says nothing new.
+// noticeKnown is called after a change that matters. Before all objects are known, it does nothing.
 func (w *watch) noticeKnown() {
-	if w.unknown() == "" {
+	if w.whyUnknown() == "" {
 		w.gates.notice()
 	}
 }
@@ -172,7 +172,7 @@ func (w *watch) run(ctx context.Context) {
 		defer cancel()
 		err := w.gates.api.List(short, w.list, client.Limit(1))
 		if err == nil {
-			w.store, handler, err = follow(ctx, w.from, w.object, w.matters, w.noticeKnown)
+			w.store, handler, err = follow(ctx, w.from, w.object, w.isRelevant, w.noticeKnown)
 		}
 		if err == nil {
 			w.setUnknown(w.kind + " are being read")

@@ -45,7 +45,7 @@ func TestWatchCountsMissedDeletions(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := b.gates.pods
-	w.matters.handler(w.noticeKnown).OnDelete(toolscache.DeletedFinalStateUnknown{Key: "a/x", Obj: x})
+	w.isRelevant.handler(w.noticeKnown).OnDelete(toolscache.DeletedFinalStateUnknown{Key: "a/x", Obj: x})
 	if got := b.says(from); got != "" {
 		t.Errorf("it says %q", got)
 	}

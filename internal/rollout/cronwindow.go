@@ -74,8 +74,8 @@ func (w *CronWindow) Contains(t time.Time) bool {
 	return !opens.IsZero() && !opens.After(t)
 }
 
-// Ends returns when a window that is open at t closes. The search is limited: the window may still be open then, but it
-// does not close earlier. It returns t if the window is closed at t.
+// Ends returns when a window that is open at t closes. It joins at most 16 openings: if more follow without a gap, the
+// result is too early, never too late. It returns t if the window is closed at t.
 func (w *CronWindow) Ends(t time.Time) time.Time {
 	end := t
 	for range 16 {

@@ -24,8 +24,8 @@ func NewNode(o *corev1.Node) *Node {
 	return n.withReadiness()
 }
 
-// draining reports whether the node is claimed for a drain that is not complete. Node, claim or a later step of the turn
-// show that it is. The condition Drained of a schedulable node is out of date.
+// draining reports whether the node is claimed for a drain that is not complete. It is complete if the node's condition,
+// the claim, or a later step of the turn says so. The condition Drained of a schedulable node is out of date.
 func draining(o *corev1.Node, claims []v1alpha1.Claim) bool {
 	for i := range claims {
 		c := &claims[i]

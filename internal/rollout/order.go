@@ -172,8 +172,7 @@ func Rank(node, rollout types.UID, revision string) uint64 {
 // Spread changes the ranks of nodes so that the place with the most remaining nodes is next. Within a place the order of
 // the ranks stays. Each rank belongs to the node with the same index. A place is, for example, a zone of a scale set.
 // Clouds add machines in the zone with the fewest machines, so zones that finish early would unbalance the scale set. Nodes
-// in a turn are excluded. Their place has one node fewer only after the turn, and would attract every further start until
-// then.
+// in a turn are excluded: they still count for their place until the turn ends, so all further starts would go there.
 func Spread(places []string, ranks []*uint64) {
 	rows := map[string][]int{}
 	for i, place := range places {

@@ -205,7 +205,7 @@ type Budget struct {
 	AlertsIgnored string
 }
 
-// Block is a closed gate.
+// Block is why a budget allows no start: a closed gate or window, a pause, or an invalid budget.
 type Block struct {
 	Gate    v1alpha1.Reason
 	Message string
@@ -227,7 +227,7 @@ type Decision struct {
 	Start []string
 	// Waiting holds every unit that needs a turn and does not get one now: failed units first, then the others in order.
 	Waiting []Wait
-	// Halted says why the rollout starts no further node until a person acts, unless a wave says it; nil if it is not halted. Its Node is empty.
+	// Halted says why the rollout starts no further node until a person acts, unless Wave says it; nil if it is not halted. Its Node is empty.
 	Halted *Wait
 	// Wave is the progress of the waves; nil without waves. The caller stores it for the next decision.
 	Wave *v1alpha1.WaveStatus

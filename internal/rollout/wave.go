@@ -225,7 +225,7 @@ func (p *pass) standingOf(index int, before *v1alpha1.WaveStatus) *standing {
 }
 
 // storedWave returns the index and the status of the wave in the rollout's status. A wave that has moved since is found by
-// name. If it no longer exists, the rollout starts at the first wave; waves of updated nodes then last only for their soak.
+// name. If it no longer exists, the rollout starts at the first wave; waves whose nodes are all updated then only soak.
 func (p *pass) storedWave() (int, *v1alpha1.WaveStatus) {
 	before := p.strategy.Wave
 	if before == nil || before.Revision != p.strategy.Revision {

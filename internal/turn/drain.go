@@ -45,7 +45,7 @@ const (
 	overdue   = 30 * time.Second
 )
 
-// isDead reports whether the node counts as dead. If it is not ready, at is when it will. Without Deletes no node counts as dead.
+// isDead reports whether the node counts as dead. at is when a node that is not ready will. Without Deletes no node counts as dead.
 func (d *Drain) isDead(n *corev1.Node) (dead bool, at time.Time) {
 	if !d.Deletes {
 		return false, time.Time{}
@@ -66,14 +66,14 @@ func (d *Drain) isDead(n *corev1.Node) (dead bool, at time.Time) {
 // Begin previews the drain of a node before its cordon. If Gated, also records whose pods will be evicted; the caller writes it with the cordon. If
 // the options refuse a pod, Begin returns a failure, and the node must not be cordoned.
 func (d *Drain) Begin(ctx context.Context) (also []node.Also, failure *v1alpha1.ClaimFailure, err error) {
-	r, err := d.look(ctx, func(pods []corev1.Pod) (drain.Result, error) { return d.Drainer.Preview(ctx, pods, d.Options) })
+	r, err := d.passWithPods(ctx, func(pods []corev1.Pod) (drain.Result, error) { return d.Drainer.Preview(ctx, pods, d.Options) })
 	if err != nil {
 		return nil, nil, err
 	}
 	if len(r.In(drain.Refused)) > 0 {
 		return nil, d.failure(v1alpha1.ReasonDrainRefused, "Node "+d.Of.Node+" can't be drained: "+r.Left()), nil
 	}
-	k := d.Works.of(d.Of)
+	k := d.Works.stateOf(d.Of)
 	k.last = Outcome{Message: r.Left()}
 	k.stale.Store(true) // Pods may have arrived since an earlier drain.
 	return []node.Also{node.Evicting(d.evictedBy(&r)...)}, nil, nil
@@ -104,9 +104,9 @@ type Outcome struct {
 }
 
 // Pass advances a drain that began at since. It looks at the node's pods again after a change of a pod, of isDead, or of the rollout's
-// generation, and at the last Wake. Otherwise it returns the last outcome.
+// generation, and at the last Wake. Otherwise it returns the last outcome. It looks again at a drain that is done only after a change of a pod.
 func (d *Drain) Pass(ctx context.Context, n *corev1.Node, since time.Time) (Outcome, error) {
-	k := d.Works.of(d.Of)
+	k := d.Works.stateOf(d.Of)
 	dead, at := d.isDead(n)
 	due := !k.last.Wake.IsZero() && !d.Now.Before(k.last.Wake)
 	switch {
@@ -122,7 +122,7 @@ func (d *Drain) Pass(ctx context.Context, n *corev1.Node, since time.Time) (Outc
 	if dead && (options.SkipWaitForDelete <= 0 || options.SkipWaitForDelete > overdue) {
 		options.SkipWaitForDelete = overdue
 	}
-	r, err := d.look(ctx, func(pods []corev1.Pod) (drain.Result, error) {
+	r, err := d.passWithPods(ctx, func(pods []corev1.Pod) (drain.Result, error) {
 		return d.Drainer.Pass(ctx, d.Of.Node, pods, since, options)
 	})
 	if err != nil {
@@ -149,8 +149,9 @@ func (d *Drain) Pass(ctx context.Context, n *corev1.Node, since time.Time) (Outc
 	return k.last, nil
 }
 
-// look runs a pass with the watched pods of the node. A watch may be late, so a pass that finds the drain done or stuck is repeated with a list.
-func (d *Drain) look(ctx context.Context, pass func([]corev1.Pod) (drain.Result, error)) (r drain.Result, err error) {
+// passWithPods runs a pass with the watched pods of the node. A watch may be late, so a pass that finds the drain done or stuck is repeated
+// with a list.
+func (d *Drain) passWithPods(ctx context.Context, pass func([]corev1.Pod) (drain.Result, error)) (r drain.Result, err error) {
 	pods, known := d.Works.Pods(d.Of)
 	if known {
 		if r, err = pass(pods); err != nil || !r.Done() && !r.Stuck() {
@@ -191,7 +192,7 @@ func (p *Pass[T]) Cordon(ctx context.Context, t T, drains bool, also ...node.Als
 		}
 		also = append(also, recording...)
 	}
-	if err := p.hold(ctx, t, claim, node.Step{Cordon: true, Also: also}); err != nil {
+	if err := p.writeClaim(ctx, t, claim, node.Step{Cordon: true, Also: also}); err != nil {
 		return err
 	}
 	log.FromContext(ctx).Info("node cordoned", "node", b.Node.Name)
@@ -269,9 +270,9 @@ func (d *Drain) failure(reason v1alpha1.Reason, message string) *v1alpha1.ClaimF
 // reportEvery bounds how often the message of the node's condition is written. Drains that take less than that are not reported.
 const reportEvery = 10 * time.Second
 
-// Report says in the node's conditions what the drain waits for, or that it is done. over is true if the drain is done, and the conditions say so
-// or need not. wake is when there may be more to write. A drain from since on that is done within reportEvery is not reported, unless Gated.
-func (d *Drain) Report(ctx context.Context, n *corev1.Node, since time.Time, done bool) (over bool, wake time.Time, err error) {
+// Report says in the node's conditions what the drain waits for, or that it is done. finished is true if the drain is done, and the conditions say so
+// or do not have to. wake is when there may be more to write. A drain that began at since and ends within reportEvery is not reported, unless Gated.
+func (d *Drain) Report(ctx context.Context, n *corev1.Node, since time.Time, done bool) (finished bool, wake time.Time, err error) {
 	if due := since.Add(reportEvery); !d.Gated && !hasCondition(n, corev1.NodeMaintenanceInProgress) && (done || d.Now.Before(due)) {
 		if !done {
 			wake = due
@@ -284,7 +285,7 @@ func (d *Drain) Report(ctx context.Context, n *corev1.Node, since time.Time, don
 	progress, drained := "the drain is over", "the node is drained"
 	if wake = d.Now.Add(fleet.Coalesce); !done { // The next pass reads the changed Node.
 		drained = "the node is not drained"
-		progress, wake = d.reportable()
+		progress, wake = d.messageToReport()
 	}
 	err = node.SetConditions(ctx, d.Client, n, d.Holder, d.Now,
 		node.Condition{Type: corev1.NodeMaintenanceInProgress, True: true, Message: "the node is in maintenance"},
@@ -293,9 +294,9 @@ func (d *Drain) Report(ctx context.Context, n *corev1.Node, since time.Time, don
 	return false, wake, client.IgnoreNotFound(err)
 }
 
-// reportable returns what to say about the drain: the last message, or the one before it until wake.
-func (d *Drain) reportable() (message string, wake time.Time) {
-	k := d.Works.of(d.Of)
+// messageToReport returns what to say about the drain: the last message, or the one before it until wake.
+func (d *Drain) messageToReport() (message string, wake time.Time) {
+	k := d.Works.stateOf(d.Of)
 	switch next := k.reportedAt.Add(reportEvery); {
 	case k.last.Message == k.reported:
 	case k.reported == "" || !d.Now.Before(next):

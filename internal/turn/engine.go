@@ -50,7 +50,7 @@ type Engine struct {
 	Drainer    *drain.Drainer
 	Works      *Works
 	followPods func(context.Context) error
-	live       client.Reader // past the cache
+	live       client.Reader // of the API server, not of the cache
 	// admitted holds the spec with which each rollout was admitted last, by its name: see cacheShowsBudgets.
 	admitted sync.Map
 }
@@ -97,7 +97,7 @@ func (e *Engine) Reconcile(ctx context.Context, request ctrl.Request, pass func(
 	return e.Retries.Result(ctx, request.NamespacedName, wake, err), nil
 }
 
-// Forget drops the memory and the metrics of a rollout that is gone.
+// Forget drops the metrics of a rollout that is gone, and that it waits, was admitted, and was in a wave.
 func (e *Engine) Forget(key types.NamespacedName) {
 	e.Waiting.Set(key, false)
 	e.admitted.Delete(key)
@@ -221,11 +221,11 @@ func (p *Pass[T]) take(ctx context.Context, t T) error {
 
 // Hold writes the claim, and further changes of the node.
 func (p *Pass[T]) Hold(ctx context.Context, t T, claim v1alpha1.Claim, also ...node.Also) error {
-	return p.hold(ctx, t, claim, node.Step{Also: also})
+	return p.writeClaim(ctx, t, claim, node.Step{Also: also})
 }
 
-// hold writes the claim with a step. A step that restores or cordons the node first clears the conditions of an earlier drain.
-func (p *Pass[T]) hold(ctx context.Context, t T, claim v1alpha1.Claim, s node.Step) error {
+// writeClaim writes the claim with a step. A step that restores or cordons the node first clears the conditions of an earlier drain.
+func (p *Pass[T]) writeClaim(ctx context.Context, t T, claim v1alpha1.Claim, s node.Step) error {
 	b := t.Base()
 	if s.Restore || s.Cordon {
 		n, err := node.ClearConditions(ctx, p.Client, b.Node, p.Holder, p.Now)
@@ -250,7 +250,7 @@ func (p *Pass[T]) Fail(ctx context.Context, t T) error {
 	claim.Failed = &failure
 	claim.Failures++
 	write := p.Mechanism.Fail(t)
-	if err := p.hold(ctx, t, claim, node.Step{Restore: write.Restore, Also: write.Also}); err != nil {
+	if err := p.writeClaim(ctx, t, claim, node.Step{Restore: write.Restore, Also: write.Also}); err != nil {
 		// The failure is not recorded, so the node is shown as still updating. The next pass tries again.
 		b.Unit.State, b.Unit.Since, b.Unit.Reason, b.Unit.Message, b.Unit.Skipped = v1alpha1.UnitUpdating, claim.Since.Time, "", "", false
 		b.Message = failure.Message
@@ -268,7 +268,7 @@ func (p *Pass[T]) soak(ctx context.Context, t T) error {
 	claim := *b.Claim
 	claim.Soaking = &metav1.Time{Time: b.Unit.Since}
 	write := p.Mechanism.Soak(t)
-	if err := p.hold(ctx, t, claim, node.Step{Restore: true, Also: write.Also}); err != nil {
+	if err := p.writeClaim(ctx, t, claim, node.Step{Restore: true, Also: write.Also}); err != nil {
 		return err
 	}
 	write.written()
@@ -336,7 +336,7 @@ func (p *Pass[T]) Start(ctx context.Context) ([]T, error) {
 	}
 	log.FromContext(ctx).V(1).Info("decided", "start", p.Decision.Start, "waiting", len(p.Decision.Waiting), "next", p.Decision.Next)
 	p.WakeAt(p.Decision.Next)
-	// Only now: the decision may not include a change during the pass, and such a change must wake the rollout.
+	// After the decision: it may not include a change during the pass, and such a change must wake the rollout.
 	p.Waiting.Set(p.Key, slices.ContainsFunc(p.Decision.Waiting, fleet.ForBudget))
 	p.Decision.Wave = p.Waves.Keep(p.Key, p.UID, p.Decision.Wave)
 	return p.chosen(), err

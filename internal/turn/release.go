@@ -26,22 +26,22 @@ func Release(ctx context.Context, c client.Client, n *corev1.Node, claim v1alpha
 	return client.IgnoreNotFound(err)
 }
 
-// Clear removes from all Nodes the claims of a deleted rollout, or of an earlier one with the same name. live is the UID of the current rollout.
-// If live is empty, Clear also removes the taint, and marks without a claim. Claims that name a machine belong to replacements, and stay.
+// Clear removes from all Nodes the claims of a deleted rollout, or of an earlier one with the same name. current is the UID of the current rollout.
+// If it is empty, Clear also removes the taint, and marks without a claim. Claims that name a machine belong to replacements, and stay.
 func (e *Engine) Clear(
-	ctx context.Context, holder, taint string, live types.UID, s *fleet.Snapshot, release func(*corev1.Node, v1alpha1.Claim) error,
+	ctx context.Context, holder, taint string, current types.UID, s *fleet.Snapshot, release func(*corev1.Node, v1alpha1.Claim) error,
 ) []error {
 	var errs []error
 	for _, n := range s.Objects {
 		known := s.Nodes[n.Name]
-		left := slices.IndexFunc(known.Claims, func(c v1alpha1.Claim) bool { return c.Rollout == holder && c.UID != live && c.Machine == "" })
+		left := slices.IndexFunc(known.Claims, func(c v1alpha1.Claim) bool { return c.Rollout == holder && c.UID != current && c.Machine == "" })
 		marked := n.Annotations[v1alpha1.AnnotationCordonedBy] == holder || n.Annotations[v1alpha1.AnnotationExcludedBy] == holder
 		switch {
-		case live == "" && node.Tainted(n, taint):
+		case current == "" && node.Tainted(n, taint):
 			errs = append(errs, node.Taint(ctx, e.Client, n, taint, false)) // This write wakes the rollout. Its next pass releases the claim.
 		case left >= 0:
 			errs = append(errs, release(n, known.Claims[left]))
-		case live == "" && marked && known.ClaimError == "":
+		case current == "" && marked && known.ClaimError == "":
 			errs = append(errs, release(n, v1alpha1.Claim{Rollout: holder}))
 		}
 	}

@@ -52,10 +52,10 @@ type work struct {
 func NewWorks(watch PodsOfNodes) *Works { return &Works{watch: watch, all: map[string]*work{}} }
 
 // Watch watches the pods of a turn's node: their changes wake the rollout, until Keep ends this.
-func (k *Works) Watch(t Of) { k.of(t) }
+func (k *Works) Watch(t Of) { k.stateOf(t) }
 
-// of returns what is known about a turn. It also watches the node's pods, as Watch does.
-func (k *Works) of(t Of) *work {
+// stateOf returns what is known about a turn. It also watches the node's pods, as Watch does.
+func (k *Works) stateOf(t Of) *work {
 	k.mu.Lock()
 	known := k.all[t.Node]
 	if known == nil || known.of.Turn != t.Turn {
@@ -69,7 +69,7 @@ func (k *Works) of(t Of) *work {
 
 // Pods returns the pods of a turn's node, and false until they are known.
 func (k *Works) Pods(t Of) ([]corev1.Pod, bool) {
-	k.of(t)
+	k.stateOf(t)
 	return k.watch.Pods(t.Node)
 }
 

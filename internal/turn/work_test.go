@@ -36,17 +36,17 @@ func TestWorks(t *testing.T) {
 	k := NewWorks(f)
 	key := types.NamespacedName{Name: "os"}
 	on := func(name, turn string) Of { return Of{Rollout: key, Node: name, Turn: turn} }
-	k.of(on("a", "1"))
-	k.of(on("b", "1")).last.Message = "1 pod left"
+	k.stateOf(on("a", "1"))
+	k.stateOf(on("b", "1")).last.Message = "1 pod left"
 	f.are(t, "a", "b")
 
 	if _, ok := k.Changed("c"); ok {
 		t.Error("a rollout is woken for a node without a turn")
 	}
-	if got, ok := k.Changed("a"); !ok || got != key || !k.of(on("a", "1")).stale.Load() || k.of(on("b", "1")).stale.Load() {
+	if got, ok := k.Changed("a"); !ok || got != key || !k.stateOf(on("a", "1")).stale.Load() || k.stateOf(on("b", "1")).stale.Load() {
 		t.Errorf("%v is woken", got)
 	}
-	if k.of(on("b", "1")).last.Message == "" || k.of(on("b", "2")).last.Message != "" {
+	if k.stateOf(on("b", "1")).last.Message == "" || k.stateOf(on("b", "2")).last.Message != "" {
 		t.Error("one turn remembers what another one saw")
 	}
 	k.Keep(types.NamespacedName{Name: "other"}, nil)
