@@ -195,7 +195,7 @@ func TestPreviewProblems(t *testing.T) {
 			p.Spec.NodeSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Equals"}}}
 		}, "spec.nodeSelector is invalid, "},
 		"window":   {func(p *upgradev1.Plan) { p.Spec.Window = &upgradev1.TimeWindowSpec{Days: []upgradev1.Day{"someday"}} }, "spec.window is invalid, invalid weekday: someday"},
-		"image":    {func(p *upgradev1.Plan) { p.Spec.Upgrade = nil }, "spec.upgrade.image must name an image"},
+		"upgrade":  {func(p *upgradev1.Plan) { p.Spec.Upgrade = nil }, "spec.upgrade is missing"},
 		"version":  {func(p *upgradev1.Plan) { p.Spec.Version = "" }, "spec.version or spec.channel must say the version"},
 		"strategy": {strategic(func(s *v1alpha1.Strategy) { s.MaxConcurrent = ptr.To(intstr.FromString("all")) }), "spec.strategy.maxConcurrent: "},
 	} {

@@ -4,17 +4,28 @@ package admission
 
 const ok = "upgrade: {image: x}\nversion: v1\n"
 
+// An error with one cause names the field after "is invalid: ", and one with several has a list there.
+const (
+	noDay   = "is invalid: spec.window.days: Invalid value: "
+	strange = "is invalid: spec.nodeSelector: Invalid value: "
+)
+
 // plans are specs of Plans.
 var plans = []admission{
 	{"upgrade: {image: x}", ""},
 	{"version: v1", "spec.upgrade: Required value"},
 	{"upgrade: {}", "spec.upgrade.image: Required value"},
+	{"upgrade: {image: ''}", ""},
 	{ok + "concurrency: -1", "spec.concurrency: Invalid value: -1: must be 0 or more"},
-	{ok + "nodeSelector: {matchExpressions: [{key: a, operator: Equals, values: [b]}]}", "operator must be In, NotIn, Exists or DoesNotExist"},
+	{ok + "nodeSelector: {matchExpressions: [{key: a, operator: Gt, values: ['1']}]}", strange},
+	{ok + "nodeSelector: {matchExpressions: [{key: a, operator: Lt, values: ['1']}]}", strange},
+	{ok + "nodeSelector: {matchExpressions: [{key: a, operator: Equals}]}", strange},
 	{ok + "nodeSelector: {matchExpressions: [{key: a, operator: In}]}", "values must be given for the operators In and NotIn"},
 	{ok + "nodeSelector: {matchExpressions: [{key: a, operator: Exists, values: [b]}]}", "left out for Exists and DoesNotExist"},
-	{ok + "window: {startTime: '1:00', endTime: '2:00'}", "days must name at least one day of the week"},
-	{ok + "window: {days: [Monday], startTime: '1:00', endTime: '2:00'}", `Unsupported value: "Monday"`},
+	{ok + "window: {startTime: '1:00', endTime: '2:00'}", noDay},
+	{ok + "window: {days: [], startTime: '1:00', endTime: '2:00'}", noDay},
+	{ok + "window: {days: [never], startTime: '1:00', endTime: '2:00'}", noDay},
+	{ok + "window: {days: [mo, Monday, someday], startTime: '1:00', endTime: '2:00'}", noDay},
 
 	// What system-upgrade-controller reports in a condition is admitted, so that a stored Plan stays editable.
 	{ok + "drain: {deleteLocalData: true, deleteEmptydirData: true}", ""},

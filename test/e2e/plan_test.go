@@ -103,6 +103,32 @@ func TestPlanChangesInFlight(t *testing.T) {
 	status(t, p.Name, "running v2", isChanging)
 }
 
+// A Plan that is mended after a failure replaces its failed Job, as system-upgrade-controller does. It needs no image before.
+func TestPlanMendedAfterFailures(t *testing.T) {
+	t.Parallel()
+	takeSimulated(t, 1)
+	p := newPlan(t, "mended", "true")
+	image := p.Spec.Upgrade.Image
+	p.Spec.Upgrade.Image = ""
+	simulate(p, "fail")
+	create(t, p)
+	status(t, p.Name, "is resolved, and says that its Job has no image", func(s *upgradev1.PlanStatus) bool {
+		resolved := s.Condition(upgradev1.ConditionLatestResolved)
+		return resolved != nil && resolved.Status == metav1.ConditionTrue && s.LatestHash != "" && len(s.Updating) == 1 &&
+			s.Updating[0].Reason == v1alpha1.ReasonJobRefused && strings.Contains(s.Updating[0].Message, "containers[0].image: Required value")
+	})
+	edit(t, p.Name, func(p *upgradev1.Plan) { p.Spec.Upgrade.Image = image })
+	status(t, p.Name, "has failed", func(s *upgradev1.PlanStatus) bool {
+		return len(s.Failed) == 1 && s.Failed[0].Reason == v1alpha1.ReasonJobFailed
+	})
+	before := jobsOf(t, p.Name)
+	edit(t, p.Name, func(p *upgradev1.Plan) { p.Annotations = nil })
+	complete(t, p.Name)
+	if after := jobsOf(t, p.Name); len(before) != 1 || len(after) != 1 || after[0].UID == before[0].UID || after[0].Status.Succeeded != 1 {
+		t.Errorf("the Jobs were %v and are %v", before, after)
+	}
+}
+
 // Plans that do not cordon share a node. An exclusive one waits until it has the node alone.
 func TestPlansShareANode(t *testing.T) {
 	t.Parallel()

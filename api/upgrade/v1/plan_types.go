@@ -54,8 +54,8 @@ type PlanSpec struct {
 
 	// NodeSelector selects the nodes. Absent: none; {}: all. A node without the label kubernetes.io/hostname is never selected.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn', 'Exists', 'DoesNotExist'])",message="operator must be In, NotIn, Exists or DoesNotExist"
-	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, (e.operator == 'In' || e.operator == 'NotIn') ? (has(e.values) && size(e.values) > 0) : (!has(e.values) || size(e.values) == 0))",message="values must be given for the operators In and NotIn, and left out for Exists and DoesNotExist"
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn', 'Exists', 'DoesNotExist'])",message="operator must be In, NotIn, Exists or DoesNotExist: a label selector has no Gt and Lt"
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? (has(e.values) && size(e.values) > 0) : (!(e.operator in ['Exists', 'DoesNotExist']) || !has(e.values) || size(e.values) == 0))",message="values must be given for the operators In and NotIn, and left out for Exists and DoesNotExist"
 	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
 
 	// ServiceAccountName is the service account of the Job's pod. Default: the namespace's default. Part of the hash.
@@ -135,7 +135,7 @@ type PlanSpec struct {
 
 // ContainerSpec describes the prepare or upgrade container.
 type ContainerSpec struct {
-	// Image; one with neither tag nor digest gets the resolved version as tag.
+	// Image; one with neither tag nor digest gets the resolved version as tag. Empty: the Plan is resolved, and its Jobs are refused.
 	Image string `json:"image"`
 	// Command replaces the image's entrypoint.
 	// +optional
@@ -238,19 +238,18 @@ type SecretSpec struct {
 	DefaultMode *int32 `json:"defaultMode,omitempty"`
 }
 
-// Day is a day of the week, in lower case, or its number with Sunday as 0.
-//
-// +kubebuilder:validation:Enum={"0","su","sun","sunday","1","mo","mon","monday","2","tu","tue","tuesday","3","we","wed","wednesday","4","th","thu","thursday","5","fr","fri","friday","6","sa","sat","saturday"}
+// Day is a day of the week, in lower case ("su", "sun" or "sunday"), or its number with Sunday as "0".
 type Day string
 
 // TimeWindowSpec is a daily window. If startTime is later than endTime, it runs over midnight, and days applies to the
 // current day on both sides of midnight.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.days) && size(self.days) > 0",message="days must name at least one day of the week, or the window never opens"
+// +kubebuilder:validation:XValidation:rule="has(self.days)",message="must name at least one day of the week, or the window never opens",fieldPath=".days"
 type TimeWindowSpec struct {
-	// Days on which the window opens.
+	// Days on which the window opens, at least one.
 	// +optional
-	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=28
+	// +kubebuilder:validation:XValidation:rule="size(self) > 0 && self.all(d, d in ['0','su','sun','sunday','1','mo','mon','monday','2','tu','tue','tuesday','3','we','wed','wednesday','4','th','thu','thursday','5','fr','fri','friday','6','sa','sat','saturday'])",message="must name at least one day of the week, each as 0 (Sunday) to 6, or as su, sun, sunday and so on, in lower case"
 	Days []Day `json:"days,omitempty"`
 	// StartTime of the window, such as "22:00", "22:00:30", "10:00pm", "22" or "10pm".
 	// +optional

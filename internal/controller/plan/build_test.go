@@ -65,6 +65,8 @@ func newPlan(change ...func(*upgradev1.Plan)) *upgradev1.Plan {
 
 func drains(p *upgradev1.Plan) { p.Spec.Drain = &upgradev1.DrainSpec{} }
 
+func imageless(p *upgradev1.Plan) { p.Spec.Upgrade.Image = "" }
+
 func soaks(d time.Duration) func(*upgradev1.Plan) {
 	return func(p *upgradev1.Plan) { p.Spec.PostCompleteDelay = &metav1.Duration{Duration: d} }
 }

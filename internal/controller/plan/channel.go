@@ -15,6 +15,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
+
+	"moult.dev/moult/internal/fleet"
 )
 
 const (
@@ -71,7 +73,8 @@ func followMove(next *http.Request, before []*http.Request) error {
 }
 
 // ask returns the last answer of the Plan's channel, the error of the last poll, and when the next poll is due. It starts a
-// due poll. While a poll runs the due time is zero, because the answer wakes the Plan.
+// due poll. While a poll runs the due time is zero, because the answer wakes the Plan; but for the first second of the first poll it
+// is the end of that second.
 func (c *channels) ask(plan types.NamespacedName, channel, latest string) (answer string, due time.Time, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -84,8 +87,10 @@ func (c *channels) ask(plan types.NamespacedName, channel, latest string) (answe
 		p.running = true
 		go c.run(plan, p, latest)
 	}
-	if !p.running {
+	if firstSecond := p.due.Add(fleet.StatusInterval); !p.running {
 		due = p.due
+	} else if p.answer == "" && p.err == nil && c.clock.Now().Before(firstSecond) {
+		due = firstSecond
 	}
 	return p.answer, due, p.err
 }

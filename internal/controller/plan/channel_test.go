@@ -276,8 +276,8 @@ func (s *channelServer) waits(what chan struct{}) {
 	}
 }
 
-// expect asks, and says what must be heard: after is how long after the present it must be asked again, 0 while a poll
-// runs.
+// expect asks, and says what must be heard: after is how long after the present to look again, 0 while a poll runs, and a second while the
+// first one does.
 func (s *channelServer) expect(plan types.NamespacedName, path, answer, problem string, after time.Duration) {
 	s.t.Helper()
 	got, due, err := s.ask(plan, s.URL+path, "v0")
@@ -310,7 +310,7 @@ var (
 func TestChannelInterval(t *testing.T) {
 	s := newChannelServer(t)
 	s.says("v1")
-	s.expect(planA, "/stable", "", "", 0)
+	s.expect(planA, "/stable", "", "", time.Second)
 	s.wakes(planA)
 	s.expect(planA, "/stable", "v1", "", 15*time.Minute)
 
@@ -342,7 +342,7 @@ func TestChannelBackoff(t *testing.T) {
 	const problem = "unexpected response: HTTP/1.1 404 Not Found"
 	s := newChannelServer(t)
 	s.breaks()
-	s.expect(planA, "/stable", "", "", 0)
+	s.expect(planA, "/stable", "", "", time.Second)
 	for _, seconds := range []int{10, 20, 40, 80, 160, 320, 640, 900, 900} {
 		after := time.Duration(seconds) * time.Second
 		s.wakes(planA)
@@ -375,13 +375,13 @@ func TestChannelBackoff(t *testing.T) {
 func TestChannelOfAnotherURL(t *testing.T) {
 	s := newChannelServer(t)
 	s.says("v1")
-	s.expect(planA, "/stable", "", "", 0)
+	s.expect(planA, "/stable", "", "", time.Second)
 	s.wakes(planA)
 	s.expect(planA, "/stable", "v1", "", 15*time.Minute)
 
 	// Another one is asked at once, and what the first said is not taken for its answer.
 	s.says("v2")
-	s.expect(planA, "/latest", "", "", 0)
+	s.expect(planA, "/latest", "", "", time.Second)
 	s.wakes(planA)
 	s.expect(planA, "/latest", "v2", "", 15*time.Minute)
 	if diff := cmp.Diff([]string{"/stable", "/latest"}, s.asked); diff != "" {
@@ -394,7 +394,7 @@ func TestChannelOfAnotherURL(t *testing.T) {
 	s.expect(planA, "/latest", "v2", "", 0)
 	s.waits(asked)
 	s.says("v3")
-	s.expect(planA, "/stable", "", "", 0)
+	s.expect(planA, "/stable", "", "", time.Second)
 	s.wakes(planA)
 	s.expect(planA, "/stable", "v3", "", 15*time.Minute)
 	select {
@@ -408,16 +408,16 @@ func TestChannelForget(t *testing.T) {
 	s := newChannelServer(t)
 	s.forget(planA)
 	asked, _ := s.hangs()
-	s.expect(planA, "/stable", "", "", 0)
+	s.expect(planA, "/stable", "", "", time.Second)
 	s.waits(asked)
 	s.forget(planA)
 	// A Plan of the same name, made later, begins anew.
 	s.says("v1")
-	s.expect(planA, "/stable", "", "", 0)
+	s.expect(planA, "/stable", "", "", time.Second)
 	s.wakes(planA)
 	s.expect(planA, "/stable", "v1", "", 15*time.Minute)
 	s.forget(planA)
-	s.expect(planA, "/stable", "", "", 0)
+	s.expect(planA, "/stable", "", "", time.Second)
 	s.wakes(planA)
 }
 
@@ -425,10 +425,10 @@ func TestChannelForget(t *testing.T) {
 func TestChannelThatHangs(t *testing.T) {
 	s := newChannelServer(t)
 	asked, _ := s.hangs()
-	s.expect(planA, "/stable", "", "", 0)
+	s.expect(planA, "/stable", "", "", time.Second)
 	s.waits(asked)
 	s.says("v1")
-	s.expect(planB, "/stable", "", "", 0)
+	s.expect(planB, "/stable", "", "", time.Second)
 	s.wakes(planB)
 	s.expect(planB, "/stable", "v1", "", 15*time.Minute)
 	s.passes(24 * time.Hour)
@@ -445,7 +445,7 @@ func TestChannelsEnd(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	s.channels = newChannels(ctx, s.clock, testOptions(), s.wake)
 	asked, left := s.hangs()
-	s.expect(planA, "/stable", "", "", 0)
+	s.expect(planA, "/stable", "", "", time.Second)
 	s.waits(asked)
 	cancel()
 	s.waits(left)

@@ -19,6 +19,7 @@ import (
 	"context"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -114,6 +115,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	w, wake, problem := c.resolve(ctx, p, malformed, c.Clock.Now())
 	pass := c.newPass(w, s)
 	pass.problem, pass.Wake = problem, wake
+	pass.asking = problem == nil && !wake.IsZero() && p.Status.Condition(upgradev1.ConditionLatestResolved).Status == metav1.ConditionUnknown
 	errs := []error{c.clear(ctx, key, p.UID, s), pass.Settle(ctx)}
 	if w.Ready {
 		errs = append(errs, pass.start(ctx))

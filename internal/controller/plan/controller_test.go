@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -357,6 +358,88 @@ func TestReconcileFailureAndRetry(t *testing.T) {
 	}
 }
 
+// A change of the Plan replaces the Job that failed, also while nothing may start. A retry replaces the Job once the next one is made.
+func TestReconcileReplacesFailedJobs(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*upgradev1.Plan)
+		want   string // the Jobs afterwards
+	}{
+		"other arguments":             {func(p *upgradev1.Plan) { p.Spec.Upgrade.Args = []string{"exit", "0"} }, "running"},
+		"another version":             {func(p *upgradev1.Plan) { p.Spec.Version = "v9" }, "running"},
+		"other arguments, and paused": {func(p *upgradev1.Plan) { p.Spec.Upgrade.Args, p.Spec.Concurrency = []string{"exit", "0"}, 0 }, ""},
+		"paused":                      {func(p *upgradev1.Plan) { p.Spec.Concurrency = 0 }, "failed"},
+		"a retry":                     {func(p *upgradev1.Plan) { p.Annotations = map[string]string{v1alpha1.AnnotationRetry: "1"} }, "running"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, newNode("node-1"), newPlan())
+			c.reconciles()
+			c.ends("node-1", failed)
+			c.reconciles()
+			p := c.plan()
+			if tc.change(p); p.Annotations == nil {
+				p.Generation++
+			}
+			if err := c.Update(t.Context(), p); err != nil {
+				t.Fatal(err)
+			}
+			c.reconciles()
+			var jobs batchv1.JobList
+			if err := c.List(t.Context(), &jobs); err != nil {
+				t.Fatal(err)
+			}
+			got := make([]string, len(jobs.Items))
+			for i := range jobs.Items {
+				got[i] = "running"
+				if plan.Finished(&jobs.Items[i]) != nil {
+					got[i] = "failed"
+				}
+			}
+			if got := strings.Join(got, " "); got != tc.want {
+				t.Errorf("the Jobs are %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// The Job that failed is deleted before the next one is made, and while the next one runs if that was missed.
+func TestReconcileDeletesBeforeItCreates(t *testing.T) {
+	c := newCluster(t, newNode("node-1"), newPlan())
+	c.reconciles()
+	c.ends("node-1", failed)
+	c.reconciles()
+	old := c.jobs()["node-1"]
+	c.refuse = func() error {
+		if j := c.jobs()["node-1"]; j != nil {
+			t.Errorf("Job %s is there", j.Name)
+		}
+		return nil
+	}
+	p := c.plan()
+	p.Spec.Upgrade.Args, p.Generation = []string{"exit", "0"}, 4
+	if err := c.Update(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	c.reconciles()
+	c.refuse = nil
+	running := c.jobs()["node-1"]
+	old.ResourceVersion = ""
+	if err := c.Client.Create(t.Context(), old); err != nil {
+		t.Fatal(err)
+	}
+	old.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: corev1.ConditionTrue}}
+	if err := c.Client.Status().Update(t.Context(), old); err != nil {
+		t.Fatal(err)
+	}
+	c.reconciles()
+	var jobs batchv1.JobList
+	if err := c.List(t.Context(), &jobs); err != nil {
+		t.Fatal(err)
+	}
+	if len(jobs.Items) != 1 || running == nil || jobs.Items[0].Name != running.Name {
+		t.Errorf("got %v, and %v ran", jobs.Items, running)
+	}
+}
+
 // A retry of what has failed leaves alone what runs.
 func TestReconcileRetryOfThePlan(t *testing.T) {
 	c := newCluster(t, newNode("node-1"), newNode("node-2"), newPlan())
@@ -545,6 +628,62 @@ func TestReconcileJobRefused(t *testing.T) {
 			c.reconciles()
 			c.expect("node-1", "node-1", "")
 		})
+	}
+}
+
+// The first status of a Plan with a channel says what the channel leads to, unless the channel takes long.
+func TestReconcileReportsTheAnswerOfAChannel(t *testing.T) {
+	for of, tc := range map[string]struct {
+		answers bool
+		want    string
+	}{"it answers": {true, "True Channel"}, "it takes long": {false, "Unknown Channel: the channel is being asked"}} {
+		t.Run(of, func(t *testing.T) {
+			s := newChannelServer(t)
+			asked, _ := s.hangs()
+			if tc.answers {
+				s.says("v1.2.3+test")
+			}
+			c := newCluster(t, newPlan(byChannel, func(p *upgradev1.Plan) { p.Spec.Channel = s.URL }))
+			c.channels = s.channels
+			if result := c.reconcileOnce(); c.writes.Load() > 0 || result.RequeueAfter != fleet.StatusInterval {
+				t.Errorf("%d writes while it is asked, comes back after %s", c.writes.Load(), result.RequeueAfter)
+			}
+			if tc.answers {
+				s.wakes(types.NamespacedName{Namespace: namespace, Name: name})
+			} else {
+				s.waits(asked)
+				c.passes(fleet.StatusInterval)
+				s.passes(fleet.StatusInterval)
+			}
+			c.reconcileOnce()
+			if got := told(c.plan(), upgradev1.ConditionLatestResolved); got != tc.want || c.writes.Load() != 1 {
+				t.Errorf("got %s after %d writes, want %s", got, c.writes.Load(), tc.want)
+			}
+		})
+	}
+}
+
+// A Plan without an image is valid. The Job that it asks for is not, and the status says what is missing.
+func TestReconcileNoImage(t *testing.T) {
+	c := newCluster(t, newNode("node-1"), newPlan(imageless))
+	c.refuse = func() error {
+		return apierrors.NewInvalid(batchv1.SchemeGroupVersion.WithKind("Job").GroupKind(), "x",
+			field.ErrorList{field.Required(field.NewPath("spec", "template", "spec", "containers").Index(0).Child("image"), "")})
+	}
+	c.reconcileOnce()
+	p := c.plan()
+	if u := p.Status.Updating; len(u) != 1 || u[0].Reason != v1alpha1.ReasonJobRefused || !strings.Contains(u[0].Message, "image: Required value") {
+		t.Errorf("updating are %+v", u)
+	}
+	c.refuse = nil
+	p.Spec.Upgrade.Image, p.Generation = "rancher/k3s-upgrade", 4
+	if err := c.Update(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	c.passes(turn.LastRetry)
+	c.reconciles()
+	if j := c.jobs()["node-1"]; j == nil || j.Spec.Template.Spec.Containers[0].Image != "rancher/k3s-upgrade:"+latest {
+		t.Errorf("the Job is %+v", j)
 	}
 }
 

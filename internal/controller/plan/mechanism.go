@@ -32,6 +32,7 @@ type pass struct {
 	w          *plan.World
 	controller *Controller
 	problem    error // why the Plan is not valid and resolved
+	asking     bool  // the channel is asked for the first time, and may answer within a second
 }
 
 var _ turn.Mechanism[*plan.Unit] = jobs{}
@@ -144,8 +145,8 @@ func (p *pass) drainNode(ctx context.Context, t *plan.Unit) error {
 	return p.Hold(ctx, t, claim)
 }
 
-// start claims the next nodes, and creates their Jobs. It stops outdated Jobs. It releases claimed nodes without a Job that may not start
-// yet.
+// start claims the next nodes, deletes the Jobs that failed before, and creates new ones. It stops outdated Jobs. It releases claimed nodes
+// without a Job that may not start yet.
 func (p *pass) start(ctx context.Context) error {
 	next, err := p.Start(ctx)
 	p.w.Plan.Status.Wave = p.Decision.Wave
@@ -157,6 +158,7 @@ func (p *pass) start(ctx context.Context) error {
 	}
 	return turn.First([]error{
 		err,
+		turn.Each(p.Turns, func(t *plan.Unit) error { return p.controller.deleteJobs(ctx, t.Superseded) }),
 		turn.Each(next, func(t *plan.Unit) error { return p.launch(ctx, t) }),
 		turn.Each(back, func(t *plan.Unit) error { return p.Release(ctx, t) }),
 	})

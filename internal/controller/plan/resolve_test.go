@@ -140,6 +140,24 @@ func TestResolve(t *testing.T) {
 			want:  verdict{Ready: true, Version: latest, Hash: hashOfText(latest), Validated: valid, Resolved: "True Version"},
 		},
 
+		// system-upgrade-controller resolves a Plan without an image, and so do its users' tests.
+		"a version, and no image": {
+			plan: newPlan(imageless),
+			want: verdict{Ready: true, Version: latest, Hash: hashOfText(latest), Validated: valid, Resolved: "True Version"},
+		},
+		"a channel, and no image": {
+			plan:  newPlan(imageless, byChannel),
+			asked: said("v1.31.2+k3s1", nil),
+			want:  verdict{Ready: true, Version: latest, Hash: hashOfText(latest), Validated: valid, Resolved: "True Channel", Wake: due},
+		},
+		"neither version nor channel nor image": {
+			plan: newPlan(imageless, func(p *upgradev1.Plan) { p.Spec.Version, p.Status = "", upgradev1.PlanStatus{} }),
+			want: verdict{
+				Validated: valid, Resolved: "False Error: cannot resolve plan: missing channel and version",
+				Problem: "cannot resolve plan: missing channel and version",
+			},
+		},
+
 		"a channel that has not answered yet": {
 			plan: newPlan(byChannel),
 			want: verdict{Validated: valid, Resolved: "Unknown Channel: the channel is being asked"},

@@ -22,6 +22,9 @@ func (p *pass) report(ctx context.Context, stored *unstructured.Unstructured) er
 	p.w.Plan.Status.ObservedGeneration = p.w.Plan.Generation
 	before := upgradev1.PlanStatus{}
 	turn.DecodeStatus(stored, &before)
+	if p.asking {
+		p.w.Plan.Status = before // The first status of a Plan has the version.
+	}
 	return p.Report(ctx, stored, &before, &p.w.Plan.Status, func() {
 		p.Events.Emit(p.Mentioned(p.w.Plan)...)
 		p.Events.Emit(transitions(&before, p.w.Plan, p.problem)...)

@@ -88,9 +88,9 @@ func TestParse(t *testing.T) {
 
 		"a name that is too long for a label": {func(p *upgradev1.Plan) { p.Name = strings.Repeat("x", 64) }, nil,
 			"metadata.name must serve as a label value on Jobs and nodes: must be no more than 63 bytes"},
-		"no upgrade":          {func(p *upgradev1.Plan) { p.Spec.Upgrade = nil }, nil, "spec.upgrade.image must name an image"},
-		"an upgrade of what?": {func(p *upgradev1.Plan) { p.Spec.Upgrade.Image = "" }, nil, "spec.upgrade.image must name an image"},
-		"no node selector":    {func(p *upgradev1.Plan) { p.Spec.NodeSelector = nil }, nil, ""},
+		"no upgrade":       {func(p *upgradev1.Plan) { p.Spec.Upgrade = nil }, nil, "spec.upgrade is missing"},
+		"no image":         {imageless, nil, ""}, // The API server refuses the Job.
+		"no node selector": {func(p *upgradev1.Plan) { p.Spec.NodeSelector = nil }, nil, ""},
 		"a node selector without values": {func(p *upgradev1.Plan) { p.Spec.NodeSelector = selects(metav1.LabelSelectorOpNotIn) }, nil,
 			"spec.nodeSelector is invalid, values: Invalid value: null: for 'in', 'notin' operators, values set can't be empty"},
 		"a node selector of an unknown kind": {func(p *upgradev1.Plan) { p.Spec.NodeSelector = selects("Gt", "1") }, nil,

@@ -41,6 +41,8 @@ type Unit struct {
 	Job     *batchv1.Job   // the claim's, or nil
 	Pod     *corev1.Pod    // the newest of the Job's, or nil
 	Unowned []*batchv1.Job // other Jobs of the Plan that still run on the node
+	// Superseded are ended Jobs to delete: those of earlier turns that failed, and that of a failed turn once the Plan asks for another Job.
+	Superseded []*batchv1.Job
 	// Pending is true for a claim whose Job is not made yet.
 	Pending bool
 
@@ -80,6 +82,8 @@ func (t *Unit) sort(w *World, jobs []*batchv1.Job, pods []*corev1.Pod) {
 			}
 		case Finished(j) == nil:
 			t.Unowned = append(t.Unowned, j)
+		case t.Claim != nil && Finished(j).Type == batchv1.JobFailed:
+			t.Superseded = append(t.Superseded, j)
 		}
 	}
 	if t.Job == nil {
@@ -247,6 +251,9 @@ func (w *World) Outdated(t *Unit) {
 // failed judges a turn that failed. The turn waits until the Plan asks for something else, or until a retry is due.
 func (t *Unit) failed(w *World) {
 	if !t.isRunning() && w.IsInterrupted(t) {
+		if t.Job != nil && !w.isCurrent(t.Job) {
+			t.Superseded = append(t.Superseded, t.Job)
+		}
 		w.Outdated(t)
 		return
 	}
@@ -278,10 +285,15 @@ func (t *Unit) withoutJob(w *World) {
 	}
 }
 
+// isCurrent reports whether the Job does what the Plan asks for now.
+func (w *World) isCurrent(j *batchv1.Job) bool {
+	template, ours := j.Annotations[v1alpha1.AnnotationTemplate]
+	return j.Labels[w.Label] == w.Plan.Status.LatestHash && (!ours || template == w.templateDigest())
+}
+
 // withJob judges a turn whose Job runs, or has failed.
 func (t *Unit) withJob(w *World) {
-	template, ours := t.Job.Annotations[v1alpha1.AnnotationTemplate]
-	current := t.Job.Labels[w.Label] == w.Plan.Status.LatestHash && (!ours || template == w.templateDigest())
+	current := w.isCurrent(t.Job)
 	switch {
 	case t.end != nil:
 		t.jobFailed()

@@ -134,8 +134,8 @@ func (w *World) parse() (err error) {
 	if problems := validation.IsValidLabelValue(p.Name); len(problems) > 0 {
 		return fmt.Errorf("metadata.name must serve as a label value on Jobs and nodes: %s", strings.Join(problems, "; "))
 	}
-	if p.Spec.Upgrade == nil || p.Spec.Upgrade.Image == "" {
-		return errors.New("spec.upgrade.image must name an image")
+	if p.Spec.Upgrade == nil {
+		return errors.New("spec.upgrade is missing")
 	}
 	if errSelector != nil {
 		return SelectorError{fmt.Errorf("spec.nodeSelector is invalid, %w", errSelector)}

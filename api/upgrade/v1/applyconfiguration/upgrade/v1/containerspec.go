@@ -13,7 +13,7 @@ import (
 //
 // ContainerSpec describes the prepare or upgrade container.
 type ContainerSpecApplyConfiguration struct {
-	// Image; one with neither tag nor digest gets the resolved version as tag.
+	// Image; one with neither tag nor digest gets the resolved version as tag. Empty: the Plan is resolved, and its Jobs are refused.
 	Image *string `json:"image,omitempty"`
 	// Command replaces the image's entrypoint.
 	Command []string `json:"command,omitempty"`

@@ -14,7 +14,7 @@ import (
 // TimeWindowSpec is a daily window. If startTime is later than endTime, it runs over midnight, and days applies to the
 // current day on both sides of midnight.
 type TimeWindowSpecApplyConfiguration struct {
-	// Days on which the window opens.
+	// Days on which the window opens, at least one.
 	Days []upgradev1.Day `json:"days,omitempty"`
 	// StartTime of the window, such as "22:00", "22:00:30", "10:00pm", "22" or "10pm".
 	StartTime *string `json:"startTime,omitempty"`
