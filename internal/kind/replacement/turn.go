@@ -170,6 +170,7 @@ func (w *World) whyUnwanted(t *Turn) string {
 // acts. It also returns new turns, which discard machines that no turn waits for.
 func (w *World) Judge(turns []*Turn) []*Turn {
 	w.turns = turns
+	w.ids()
 	w.settle()
 	for _, t := range w.turns {
 		// If the scale set is deleted, the turn is over and its claims are released.

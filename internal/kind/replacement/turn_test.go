@@ -1270,3 +1270,13 @@ func TestSoaksFromItsReplacement(t *testing.T) {
 		}
 	}
 }
+
+// Turns are judged and carried out in parallel after Judge: all of them only read the index.
+func TestJudgeBuildsTheIndex(t *testing.T) {
+	s := newScene(v1alpha1.MachineDeleting)
+	s.missing("old", time.Minute)
+	s.turn.Machine = ""
+	if s.Judge([]*Turn{s.turn}); s.turn.Step != StepDeleteNode || s.index == nil {
+		t.Errorf("step %q, index %v", s.turn.Step, s.index)
+	}
+}

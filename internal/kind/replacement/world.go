@@ -172,7 +172,7 @@ type member struct {
 	machine *cloud.Machine
 }
 
-// ids returns the index. The first call builds it: sets and nodes must not change after that.
+// ids returns the index. Judge builds it before turns are carried out in parallel. Machines and Nodes must not be added after that.
 func (w *World) ids() *index {
 	if w.index != nil {
 		return w.index
