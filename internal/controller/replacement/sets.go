@@ -154,17 +154,17 @@ const goneAfter = 5 * time.Minute
 
 // markUnread records why a set can't be read. After goneAfter of KindNotFound, the set is Absent without machines.
 func (s *set) markUnread(err error, ours []string, now time.Time) {
+	s.looking.record(err, now)
 	if cloud.KindOf(err) == cloud.KindNotFound {
 		if s.unfound.IsZero() {
 			s.unfound = now
 		}
-		if since := s.unfound; now.Sub(since) >= goneAfter {
+		if since, looking := s.unfound, s.looking; now.Sub(since) >= goneAfter {
 			s.update(cloud.Set{}, nil, ours, now)
-			s.Absent, s.unfound = true, since
+			s.Absent, s.unfound, s.looking = true, since, looking
 		}
 	}
 	clear(s.Ended)
-	s.looking.record(err, now)
 }
 
 // recordAnswer records how the cloud answers an addition.

@@ -184,3 +184,17 @@ func TestAddedSoFar(t *testing.T) {
 		}
 	}
 }
+
+// A deleted set is read less and less often.
+func TestReadsOfADeletedSet(t *testing.T) {
+	s, at := newSet("set"), noon
+	var waits []time.Duration
+	for range 4 {
+		s.markUnread(cloud.Errorf(cloud.KindNotFound, "no such set"), nil, at)
+		waits = append(waits, s.looking.until.Sub(at))
+		at = at.Add(goneAfter)
+	}
+	if want := []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second}; !slices.Equal(waits, want) || !s.Absent {
+		t.Errorf("%v, %+v", waits, s)
+	}
+}
