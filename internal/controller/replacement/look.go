@@ -164,7 +164,7 @@ func (p *pass) setNames() []string {
 		}
 	}
 	for name, s := range p.memo.sets {
-		if s.suspended != nil && *s.suspended {
+		if s.suspended != nil && *s.suspended && !s.Absent {
 			all[name] = true // It must still be resumed.
 		}
 	}

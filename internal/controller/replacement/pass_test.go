@@ -1108,3 +1108,16 @@ func TestOverdueIsTold(t *testing.T) {
 		p.before = p.rollout.Status
 	}
 }
+
+// The zone balancing of a deleted set can't be resumed: the rollout forgets the set.
+func TestForgetsADeletedSet(t *testing.T) {
+	p := passOf(t, v1alpha1.NodeRolloutStatus{})
+	s := newSet("set")
+	s.suspended, p.memo.sets["set"] = ptr.To(true), s
+	for _, absent := range []bool{false, true} {
+		s.Absent = absent
+		if names := p.setNames(); (len(names) == 0) != absent {
+			t.Errorf("absent %v: %v", absent, names)
+		}
+	}
+}
