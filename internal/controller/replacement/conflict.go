@@ -30,16 +30,13 @@ func (p *pass) ambiguity(ctx context.Context) (problem, err error) {
 			}
 		}
 	}
-	all, err := replacements(ctx, p.Client)
-	if err != nil {
+	others, err := p.others(ctx)
+	if err != nil || p.rules.DetectOnly {
 		return nil, err
 	}
-	for i := range all {
-		r, malformed, err := turnof.Decode(&all[i])
-		if err != nil || malformed != nil || r.Name == p.rollout.Name || r.Spec.Replacement.DetectOnly || p.rules.DetectOnly || !p.sameCloud(r.Spec.Replacement) {
-			continue // It changes nothing here.
-		}
-		if cmp.Or(r.CreationTimestamp.Compare(p.rollout.CreationTimestamp.Time), strings.Compare(r.Name, p.rollout.Name)) > 0 {
+	for _, r := range others {
+		isNewer := cmp.Or(r.CreationTimestamp.Compare(p.rollout.CreationTimestamp.Time), strings.Compare(r.Name, p.rollout.Name)) > 0
+		if isNewer || r.Spec.Replacement.DetectOnly {
 			continue // The newer one is refused.
 		}
 		theirs := scaleSetsOf(r)
@@ -51,6 +48,18 @@ func (p *pass) ambiguity(ctx context.Context) (problem, err error) {
 		}
 	}
 	return nil, nil
+}
+
+// others are the other NodeRollouts with replacement that may be for the same machines.
+func (p *pass) others(ctx context.Context) (others []*v1alpha1.NodeRollout, err error) {
+	all, err := replacements(ctx, p.Client)
+	for i := range all {
+		r, malformed, err := turnof.Decode(&all[i])
+		if err == nil && malformed == nil && r.Name != p.rollout.Name && p.sameCloud(r.Spec.Replacement) {
+			others = append(others, r)
+		}
+	}
+	return others, err
 }
 
 // scaleSetsOf are the names of the scale sets of a NodeRollout.

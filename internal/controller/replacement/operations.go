@@ -121,6 +121,7 @@ func (p *pass) suspend(ctx context.Context) {
 	if p.api == nil {
 		return
 	}
+	others, _ := p.others(ctx) // This pass has read them before, without an error.
 	for name, s := range p.memo.sets {
 		api, can := p.api.ScaleSet(name).(cloud.Suspender)
 		wanted := !p.rules.DetectOnly && slices.ContainsFunc(p.turns, func(t *machine.Turn) bool { return t.ScaleSet == name && !t.Over })
@@ -130,6 +131,9 @@ func (p *pass) suspend(ctx context.Context) {
 			continue
 		case !s.Known, s.Absent, s.suspended != nil && *s.suspended == wanted:
 			s.suspending = trouble{}
+			continue
+		case !wanted && slices.ContainsFunc(others, func(r *v1alpha1.NodeRollout) bool { return hasTurnsIn(r, name) }):
+			s.suspended, s.suspending = new(bool), trouble{} // The other rollout resumes it.
 			continue
 		case s.suspending.isResting(p.Now):
 			p.at(s.suspending.until)
@@ -143,6 +147,10 @@ func (p *pass) suspend(ctx context.Context) {
 		}
 		s.suspended, s.suspending = &wanted, trouble{}
 	}
+}
+
+func hasTurnsIn(r *v1alpha1.NodeRollout, set string) bool {
+	return slices.ContainsFunc(r.Status.Turns, func(t v1alpha1.MachineTurn) bool { return maySame(t.ScaleSet, set) })
 }
 
 // send sends the recorded operations. Sending one twice has no second effect. An operation of this pass that can't be sent now is withdrawn: its machines may

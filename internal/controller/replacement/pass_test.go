@@ -1121,3 +1121,37 @@ func TestForgetsADeletedSet(t *testing.T) {
 		}
 	}
 }
+
+// A rollout does not resume the zone balancing of a set in which another rollout has turns.
+func TestSuspendedByAnother(t *testing.T) {
+	for name, tc := range map[string]struct {
+		set      string
+		provider v1alpha1.CloudProvider
+		want     []bool
+	}{
+		"in this set":   {set: "set", provider: v1alpha1.CloudProvider{AWS: &v1alpha1.AWSProvider{}}},
+		"in another":    {set: "another", provider: v1alpha1.CloudProvider{AWS: &v1alpha1.AWSProvider{}}, want: []bool{false}},
+		"another cloud": {set: "set", provider: v1alpha1.CloudProvider{GCP: &v1alpha1.GCPProvider{Project: "shop"}}, want: []bool{false}},
+	} {
+		p := passOf(t, v1alpha1.NodeRolloutStatus{})
+		turn := turnIn(v1alpha1.MachineJoining)
+		turn.ScaleSet = tc.set
+		another := &v1alpha1.NodeRollout{
+			ObjectMeta: metav1.ObjectMeta{Name: "another"},
+			Spec:       v1alpha1.NodeRolloutSpec{Replacement: &v1alpha1.Replacement{Provider: tc.provider}},
+			Status:     v1alpha1.NodeRolloutStatus{Turns: []v1alpha1.MachineTurn{turn}},
+		}
+		if err := p.Client.Create(t.Context(), another); err != nil {
+			t.Fatal(err)
+		}
+		var told []bool
+		s := newSet("set")
+		s.Known, p.memo.sets["set"], p.api = true, s, suspending{told: &told}
+		for range 2 {
+			p.suspend(t.Context())
+		}
+		if diff := cmp.Diff(tc.want, told); diff != "" || p.maybeSuspended(s) {
+			t.Errorf("%s: %s, %v", name, diff, p.maybeSuspended(s))
+		}
+	}
+}
