@@ -15,6 +15,7 @@ func (w *World) soaking(t *Turn) {
 		t.Message = "machine " + t.Replacement + ", which has taken the place, is being deleted"
 	case n == nil:
 		w.replacementUnhealthy(t, "the node of machine "+t.Replacement+" is not there")
+	case t.Absent != nil && len(t.Absent.Evicted) > 0: // They are recorded on the replacement's Node first.
 	case !w.Ending && !n.OptedOut && n.Selected && !w.hasSoaked(t, n):
 	default:
 		t.Over, t.Updated, t.ReplacementNode = true, true, n.Name

@@ -1280,3 +1280,16 @@ func TestJudgeBuildsTheIndex(t *testing.T) {
 		t.Errorf("step %q, index %v", s.turn.Step, s.index)
 	}
 }
+
+// A turn is not over before the evictions of its deleted Node are recorded on the Node of the replacement.
+func TestOverAfterEvictionsAreRecorded(t *testing.T) {
+	s := newScene(v1alpha1.MachineSoaking)
+	s.turn.DeletesFirst, s.turn.Absent = true, &v1alpha1.AbsentNode{Name: "n-old", Evicted: []string{"ReplicaSet/shop/cart"}}
+	if s.Judge([]*Turn{s.turn}); s.turn.Over || s.turn.Absent == nil {
+		t.Errorf("%+v", s.turn)
+	}
+	s.turn.Absent = nil
+	if s.Judge([]*Turn{s.turn}); !s.turn.Over {
+		t.Errorf("%+v", s.turn)
+	}
+}
