@@ -41,14 +41,16 @@ func (p *pass) adopt(ctx context.Context) error {
 			}
 			continue
 		}
-		if t := p.view.Adopt(known, p.id(string(n.UID)), p.turns); t != nil && len(p.turns) < v1alpha1.MaxMachineTurns {
+		t := p.view.Adopt(known, p.id(string(n.UID)), p.turns)
+		switch {
+		case t == nil && !p.rules.Ending:
+			errs = append(errs, p.removeDucklett(ctx, n, false))
+		case t != nil && len(p.turns) < v1alpha1.MaxMachineTurns:
 			p.turns = append(p.turns, t)
 			p.Happened(events.MachineAdopted(p.rollout, n.Name))
 			p.soon()
 			log.FromContext(ctx).Info("node taken over from Ducklett", "node", n.Name, "was", n.Annotations[v1alpha1.AnnotationDucklettStatus])
-			continue
 		}
-		errs = append(errs, p.removeDucklett(ctx, n, false))
 	}
 	return turnof.First(errs)
 }

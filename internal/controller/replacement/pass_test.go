@@ -1155,3 +1155,30 @@ func TestSuspendedByAnother(t *testing.T) {
 		}
 	}
 }
+
+// Ducklett's marks stay on a node while no turn may begin for it.
+func TestMarksOfDucklettStay(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*pass)
+		stay   bool
+	}{
+		"nothing was added": {func(p *pass) { p.view.Sets["set"].Machines = p.view.Sets["set"].Machines[:1] }, false},
+		"too many turns":    {func(p *pass) { p.turns = slices.Repeat([]*machine.Turn{{}}, v1alpha1.MaxMachineTurns) }, true},
+		"being deleted":     {func(p *pass) { p.view.Ending, p.rules.Ending = true, true }, true},
+	} {
+		p := passOf(t, v1alpha1.NodeRolloutStatus{}, nodeNamed("old", func(n *corev1.Node) {
+			n.Annotations[v1alpha1.AnnotationDucklettStatus] = v1alpha1.DucklettUpgradeDrainStarted
+		}))
+		p.view.Attempt = p.attempt
+		p.view.Sets["set"] = &machine.Set{Set: cloud.Set{Name: "set"}, Known: true, Machines: []cloud.Machine{{ID: "m-old", ProviderID: "sky://old"}, {ID: "m-new", UpToDate: true}}}
+		tc.change(p)
+		before := len(p.turns)
+		if err := p.adopt(t.Context()); err != nil || len(p.turns) != before {
+			t.Errorf("%s: %v, %d turns", name, err, len(p.turns))
+		}
+		n := &corev1.Node{}
+		if err := p.Client.Get(t.Context(), types.NamespacedName{Name: "old"}, n); err != nil || machine.LeftByDucklett(n) != tc.stay {
+			t.Errorf("%s: %v, %v", name, err, n.Annotations)
+		}
+	}
+}
