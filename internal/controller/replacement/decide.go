@@ -161,8 +161,8 @@ func (p *pass) begin(ctx context.Context, chosen []*unit) {
 	})
 	for _, u := range chosen {
 		s := u.state
-		if s == nil || s.Machine == nil {
-			continue
+		if s == nil || s.Machine == nil || s.Step == machine.StepRelease {
+			continue // A node is released before its next turn, which may take long.
 		}
 		wait := func(reason v1alpha1.Reason, message string) {
 			p.Decision.Waiting = append([]rollout.Wait{{Node: u.Unit.Node, Reason: reason, Message: message}}, p.Decision.Waiting...)

@@ -1182,3 +1182,16 @@ func TestMarksOfDucklettStay(t *testing.T) {
 		}
 	}
 }
+
+// A node that must be released begins no turn before: its turn would keep it cordoned.
+func TestReleasedBeforeItsTurnBegins(t *testing.T) {
+	for step, want := range map[machine.Step]int{machine.StepNone: 1, machine.StepRelease: 0} {
+		p := passOf(t, v1alpha1.NodeRolloutStatus{}, nodeNamed("old"))
+		set := &machine.Set{Set: cloud.Set{Name: "set", Capacity: 3}, Known: true, Machines: []cloud.Machine{{ID: "m-old"}}}
+		p.view.Surge, p.view.Attempt, p.Decision.Start = rollout.Amount{N: 1}, p.attempt, []string{"old"}
+		p.nodes = []machine.NodeState{{Node: p.view.Nodes["old"], Set: set, Machine: &set.Machines[0], Step: step, Unit: rollout.Unit{Node: "old"}}}
+		if p.begin(t.Context(), p.units()); len(p.turns) != want || len(p.nodes) != 1-want {
+			t.Errorf("%q: %d turns, %d nodes", step, len(p.turns), len(p.nodes))
+		}
+	}
+}
