@@ -1195,3 +1195,25 @@ func TestReleasedBeforeItsTurnBegins(t *testing.T) {
 		}
 	}
 }
+
+// What a turn has done is counted only after its status is written: after a conflict the next pass counts it.
+func TestCountsOnceAfterAConflict(t *testing.T) {
+	p := passOf(t, v1alpha1.NodeRolloutStatus{Turns: []v1alpha1.MachineTurn{turnIn(v1alpha1.MachineJoining)}})
+	p.turns = []*machine.Turn{{MachineTurn: turnIn(v1alpha1.MachineDiscarding)}}
+	p.turns[0].Failed = &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonReplacementFailed, Message: "no", Time: metav1.Time{Time: noon}}
+	p.fillStatus()
+	fresh := p.stored.DeepCopy()
+	fresh.SetAnnotations(map[string]string{"changed": "meanwhile"})
+	if err := p.Client.Update(t.Context(), fresh); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.writeStatus(t.Context()); err == nil || len(p.Pending) > 0 {
+		t.Errorf("%v, %+v", err, p.Pending)
+	}
+	if err := p.Client.Get(t.Context(), p.Key, p.stored); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.writeStatus(t.Context()); err != nil || len(p.Pending) != 1 {
+		t.Errorf("%v, %+v", err, p.Pending)
+	}
+}

@@ -130,10 +130,13 @@ func (p *pass) write(ctx context.Context) error {
 }
 
 func (p *pass) writeStatus(ctx context.Context) error {
-	before := turnof.StatusOf(p.stored).Turns
+	before, known := turnof.StatusOf(p.stored).Turns, map[string]*v1alpha1.MachineTurn{}
+	for i := range before {
+		known[before[i].Turn] = &before[i]
+	}
 	for _, t := range p.turns {
-		if i := slices.IndexFunc(before, func(b v1alpha1.MachineTurn) bool { return b.Turn == t.Turn }); i >= 0 {
-			p.recordProgress(t, &before[i])
+		if t.Over && t.Updated && known[t.Turn] != nil {
+			p.rollout.Status.TurnSeconds = turnof.Average(p.rollout.Status.TurnSeconds, p.Now.Sub(t.Since.Time))
 		}
 	}
 	changed, err := p.WriteStatus(ctx, p.stored, &p.rollout.Status)
@@ -142,6 +145,11 @@ func (p *pass) writeStatus(ctx context.Context) error {
 		return err
 	}
 	p.stored, p.memo.written = changed, changed
+	for _, t := range p.turns {
+		if known[t.Turn] != nil {
+			p.recordProgress(t, known[t.Turn])
+		}
+	}
 	if !equality.Semantic.DeepEqual(absentNodes(p.holder, p.UID, before), absentNodes(p.holder, p.UID, p.rollout.Status.Turns)) {
 		p.Fleet.Changed() // Budgets count other Nodes now.
 	}
@@ -155,9 +163,7 @@ func (p *pass) recordProgress(t *machine.Turn, before *v1alpha1.MachineTurn) {
 		p.Happened(events.NodeFailed(p.rollout, t.Failed.Message))
 	}
 	if t.Over && t.Updated {
-		took := p.Now.Sub(t.Since.Time)
-		p.rollout.Status.TurnSeconds = turnof.Average(p.rollout.Status.TurnSeconds, took)
-		metrics.ObserveTurn(p.Name(), metrics.TurnUpdated, took)
+		metrics.ObserveTurn(p.Name(), metrics.TurnUpdated, p.Now.Sub(t.Since.Time))
 		p.Mention(events.MachinesReplaced(p.rollout, t.ScaleSet), cmp.Or(t.ReplacementNode, t.Replacement))
 	}
 	if before.Phase == t.Phase {
