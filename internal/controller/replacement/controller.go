@@ -185,7 +185,8 @@ func (p *pass) carryOut(ctx context.Context) error {
 	p.gather()
 	problem, err := p.ambiguity(ctx)
 	if err != nil {
-		return err // Another NodeRollout may be for the same scale sets.
+		p.unwritten = true // Nothing is judged: another NodeRollout may be for the same scale sets.
+		return err
 	}
 	p.problem = cmp.Or(p.problem, problem)
 	errs := []error{p.adopt(ctx)}

@@ -22,6 +22,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	clientfake "sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"moult.dev/moult/api/v1alpha1"
@@ -1215,5 +1216,17 @@ func TestCountsOnceAfterAConflict(t *testing.T) {
 	}
 	if err := p.writeStatus(t.Context()); err != nil || len(p.Pending) != 1 {
 		t.Errorf("%v, %+v", err, p.Pending)
+	}
+}
+
+// A pass that can't read the other rollouts judges nothing: it reports nothing, and keeps the finalizer.
+func TestNotJudgedIsNotReported(t *testing.T) {
+	p := passOf(t, v1alpha1.NodeRolloutStatus{})
+	p.options.Clouds = func(context.Context, *v1alpha1.CloudProvider) (cloud.Cloud, error) { return newSky(clouds.New(t.Context(), clouds.Options{})), nil }
+	p.Engine.Client = interceptor.NewClient(p.Client.(client.WithWatch), interceptor.Funcs{ //nolint:forcetypeassert // The fake client is one.
+		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return errors.New("no answer") },
+	})
+	if err := p.carryOut(t.Context()); err == nil || !p.unwritten {
+		t.Errorf("%v, unwritten %v", err, p.unwritten)
 	}
 }
