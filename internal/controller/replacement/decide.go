@@ -140,8 +140,9 @@ func (p *pass) checkProtection(ctx context.Context) {
 		if m.Protected, s.unprotected[m.ID] = protected, err == nil && !protected; protected {
 			p.view.JudgeTurn(t)
 		} else if err != nil {
-			t.Claimable, t.Message = false, err.Error()
 			s.looking.record(err, p.Now)
+			t.Claimable, t.Message = false, s.looking.message
+			t.Unit.Reason, t.Unit.Message = s.looking.reason, s.looking.message
 		}
 	}
 }

@@ -1230,3 +1230,27 @@ func TestNotJudgedIsNotReported(t *testing.T) {
 		t.Errorf("%v, unwritten %v", err, p.unwritten)
 	}
 }
+
+// guarded is a cloud that does not say whether a machine is protected.
+type guarded struct{ cloud.Cloud }
+
+func (g guarded) ScaleSet(string) cloud.ScaleSet { return guard{} }
+
+type guard struct{ cloud.ScaleSet }
+
+func (guard) Protected(context.Context, string) (bool, error) {
+	return false, cloud.Errorf(cloud.KindDenied, "no right")
+}
+
+// A turn whose protection can't be read waits with a reason: it takes no slot from others.
+func TestProtectionThatCantBeRead(t *testing.T) {
+	p := passOf(t, v1alpha1.NodeRolloutStatus{})
+	p.api, p.memo.sets["set"] = guarded{}, newSet("set")
+	p.view.Sets["set"] = &machine.Set{Set: cloud.Set{Name: "set"}, Known: true, Machines: []cloud.Machine{{ID: "m-old"}}}
+	turn := &machine.Turn{MachineTurn: turnIn(v1alpha1.MachineClaiming), Claimable: true}
+	p.turns = []*machine.Turn{turn}
+	p.checkProtection(t.Context())
+	if turn.Claimable || turn.Unit.Reason != v1alpha1.ReasonCloudDenied || turn.Unit.Message != "no right" {
+		t.Errorf("%+v", turn)
+	}
+}
