@@ -1254,3 +1254,20 @@ func TestProtectionThatCantBeRead(t *testing.T) {
 		t.Errorf("%+v", turn)
 	}
 }
+
+// With several sets that can't be read, the message is the same in each pass.
+func TestMessageOfSeveralUnreadSets(t *testing.T) {
+	messages := map[string]bool{}
+	for range 30 {
+		p := passOf(t, v1alpha1.NodeRolloutStatus{})
+		for _, name := range []string{"a", "b", "c", "d"} {
+			p.memo.sets[name] = newSet(name)
+			p.memo.sets[name].looking.record(errors.New("down"), noon)
+		}
+		p.gather()
+		messages[p.blindMessage] = true
+	}
+	if len(messages) != 1 {
+		t.Errorf("%v", messages)
+	}
+}

@@ -4,6 +4,7 @@ package replacement
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -31,7 +32,8 @@ func (p *pass) gather() {
 		Unstable:  p.whyUnstable,
 	}
 	p.view = v
-	for name, s := range p.memo.sets {
+	for _, name := range slices.Sorted(maps.Keys(p.memo.sets)) {
+		s := p.memo.sets[name]
 		v.Sets[name] = s.view(p.operationsOf(name), p.Now)
 		for _, t := range []*trouble{&s.changing, &s.adding} {
 			if t.isResting(p.Now) {
