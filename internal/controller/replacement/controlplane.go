@@ -4,6 +4,8 @@ package replacement
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -32,10 +34,11 @@ func (p *pass) askPlane(ctx context.Context) {
 		default:
 		}
 	}
-	if len(p.turns) > 0 {
-		return // With turns, each is checked before its claim.
+	isOutdated := func(s *machine.Set) bool { return p.outdated(s) > 0 }
+	// With turns, each is checked before its claim.
+	if len(p.turns) == 0 && !p.rules.DetectOnly && slices.ContainsFunc(slices.Collect(maps.Values(p.view.Sets)), isOutdated) {
+		p.view.Closed = p.answer(p.options.Plane.Leavable(ctx))
 	}
-	p.view.Closed = p.answer(p.options.Plane.Leavable(ctx))
 }
 
 // answer is what the control plane says against a step, or why it can't be read. If it says something, it is asked again soon.

@@ -236,9 +236,13 @@ type plane struct {
 	// told are the versions that it was told, or not, for this.
 	told    []string
 	untells error
+	asked   int // how often Leavable was called
 }
 
-func (*plane) Leavable(context.Context) (string, error) { return "", nil }
+func (f *plane) Leavable(context.Context) (string, error) {
+	f.asked++
+	return "", nil
+}
 
 func (f *plane) MayLeave(_ context.Context, node string, _ controlplane.Options) (string, error) {
 	return f.staying[node], nil
@@ -1269,5 +1273,21 @@ func TestMessageOfSeveralUnreadSets(t *testing.T) {
 	}
 	if len(messages) != 1 {
 		t.Errorf("%v", messages)
+	}
+}
+
+// Etcd is not asked while no machine must be replaced.
+func TestEtcdIsAskedForOutdatedMachines(t *testing.T) {
+	for name, tc := range map[string]struct {
+		upToDate, detects bool
+		want              int
+	}{"outdated": {want: 1}, "up to date": {upToDate: true}, "only detects": {detects: true}} {
+		p := passOf(t, v1alpha1.NodeRolloutStatus{})
+		of := &plane{}
+		p.options.Plane, p.rules.ControlPlane, p.rules.DetectOnly = of, true, tc.detects
+		p.view.Sets["set"] = &machine.Set{Set: cloud.Set{Name: "set"}, Known: true, Machines: []cloud.Machine{{ID: "m-old", UpToDate: tc.upToDate}}}
+		if p.askPlane(t.Context()); of.asked != tc.want {
+			t.Errorf("%s: asked %d times", name, of.asked)
+		}
 	}
 }

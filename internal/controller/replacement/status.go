@@ -64,13 +64,7 @@ func (p *pass) fillStatus() {
 
 // noteSet is the status of a scale set after the one before.
 func (p *pass) noteSet(before v1alpha1.ScaleSetStatus, view *machine.Set) v1alpha1.ScaleSetStatus {
-	outdated := 0
-	for i := range view.Machines {
-		if m := &view.Machines[i]; p.view.Outdated(view, m, p.view.NodeOf(m)) {
-			outdated++
-		}
-	}
-	after := machine.Note(before, view, outdated)
+	after := machine.Note(before, view, p.outdated(view))
 	if view.Known {
 		after.Complete = !p.hasFailures(view) && (after.Complete || p.isComplete(view))
 	}
@@ -78,6 +72,16 @@ func (p *pass) noteSet(before v1alpha1.ScaleSetStatus, view *machine.Set) v1alph
 		after.Since = nodeturn.Stamp(p.Now)
 	}
 	return after
+}
+
+// outdated counts the outdated machines of a set.
+func (p *pass) outdated(s *machine.Set) (n int) {
+	for i := range s.Machines {
+		if m := &s.Machines[i]; p.view.Outdated(s, m, p.view.NodeOf(m)) {
+			n++
+		}
+	}
+	return n
 }
 
 // isComplete reports whether all nodes of a set have its image, and no turn is under way in it. Skipped, opted-out and protected nodes do not count.
