@@ -64,6 +64,7 @@ func (w *World) discardReplacement(t *Turn, s *Set) {
 	switch {
 	case t.Operation != "":
 		w.awaitDeletion(t, s, n, t.Replacement, true)
+	case !s.Known: // The machine may still exist.
 	case m == nil:
 		w.replacementLost(t)
 	case !w.ControlPlane && w.keepsFailed(t):

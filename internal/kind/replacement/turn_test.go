@@ -1293,3 +1293,12 @@ func TestOverAfterEvictionsAreRecorded(t *testing.T) {
 		t.Errorf("%+v", s.turn)
 	}
 }
+
+// While a scale set is not read, a turn does not say that its replacement is missing.
+func TestDiscardsWhileTheSetIsNotRead(t *testing.T) {
+	s := newScene(v1alpha1.MachineDiscarding)
+	s.set.Known, s.set.Machines, s.turn.Message = false, nil, "the node's label opts it out"
+	if s.Judge([]*Turn{s.turn}); s.turn.Message != "the node's label opts it out" || s.turn.Step != StepNone || s.turn.Over {
+		t.Errorf("%+v", s.turn)
+	}
+}
