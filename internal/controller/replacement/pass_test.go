@@ -1226,9 +1226,13 @@ func TestCountsOnceAfterAConflict(t *testing.T) {
 // A pass that can't read the other rollouts judges nothing: it reports nothing, and keeps the finalizer.
 func TestNotJudgedIsNotReported(t *testing.T) {
 	p := passOf(t, v1alpha1.NodeRolloutStatus{})
-	p.options.Clouds = func(context.Context, *v1alpha1.CloudProvider) (cloud.Cloud, error) { return newSky(clouds.New(t.Context(), clouds.Options{})), nil }
+	p.options.Clouds = func(context.Context, *v1alpha1.CloudProvider) (cloud.Cloud, error) {
+		return newSky(clouds.New(t.Context(), clouds.Options{})), nil
+	}
 	p.Engine.Client = interceptor.NewClient(p.Client.(client.WithWatch), interceptor.Funcs{ //nolint:forcetypeassert // The fake client is one.
-		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return errors.New("no answer") },
+		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+			return errors.New("no answer")
+		},
 	})
 	if err := p.carryOut(t.Context()); err == nil || !p.unwritten {
 		t.Errorf("%v, unwritten %v", err, p.unwritten)
