@@ -20,46 +20,42 @@ import (
 
 // ambiguity says why it is not clear whose scale sets these are: the spec may name one of them twice, or an older NodeRollout replaces machines of one of them.
 // Turns go on, and none begins. Claims on Nodes keep two rollouts from disrupting one node, even before this one knows its scale sets.
-func (p *pass) ambiguity(ctx context.Context) (problem, err error) {
+func (p *pass) ambiguity() error {
 	sets := slices.Sorted(maps.Keys(p.memo.sets))
 	sets = slices.DeleteFunc(sets, func(name string) bool { return p.memo.sets[name].Absent })
 	for i, name := range sets {
 		for _, other := range sets[:i] {
 			if maySame(name, other) {
-				return fmt.Errorf("scale sets %s and %s may be the same: remove one of them from spec.replacement.scaleSets", other, name), nil
+				return fmt.Errorf("scale sets %s and %s may be the same: remove one of them from spec.replacement.scaleSets", other, name)
 			}
 		}
 	}
-	others, err := p.others(ctx)
-	if err != nil || p.rules.DetectOnly {
-		return nil, err
-	}
-	for _, r := range others {
+	for _, r := range p.others {
 		isNewer := cmp.Or(r.CreationTimestamp.Compare(p.rollout.CreationTimestamp.Time), strings.Compare(r.Name, p.rollout.Name)) > 0
-		if isNewer || r.Spec.Replacement.DetectOnly {
-			continue // The newer one is refused.
+		if isNewer || r.Spec.Replacement.DetectOnly || p.rules.DetectOnly {
+			continue // The newer one is refused, and one that only detects changes nothing.
 		}
 		theirs := scaleSetsOf(r)
 		for _, ours := range sets {
 			if slices.ContainsFunc(theirs, func(name string) bool { return maySame(ours, name) }) {
 				p.at(p.Now.Add(p.checkPeriod)) // No event reports when the other changes.
-				return fmt.Errorf("NodeRollout %s, which is older, replaces machines of scale set %s: remove the scale set from one of them", r.Name, ours), nil
+				return fmt.Errorf("NodeRollout %s, which is older, replaces machines of scale set %s: remove the scale set from one of them", r.Name, ours)
 			}
 		}
 	}
-	return nil, nil
+	return nil
 }
 
-// others are the other NodeRollouts with replacement that may be for the same machines.
-func (p *pass) others(ctx context.Context) (others []*v1alpha1.NodeRollout, err error) {
+// readOthers reads the other NodeRollouts with replacement that may be for the same machines.
+func (p *pass) readOthers(ctx context.Context) error {
 	all, err := replacements(ctx, p.Client)
 	for i := range all {
 		r, malformed, err := turnof.Decode(&all[i])
 		if err == nil && malformed == nil && r.Name != p.rollout.Name && p.sameCloud(r.Spec.Replacement) {
-			others = append(others, r)
+			p.others = append(p.others, r)
 		}
 	}
-	return others, err
+	return err
 }
 
 // scaleSetsOf are the names of the scale sets of a NodeRollout.

@@ -157,6 +157,7 @@ type pass struct {
 	nodes    []machine.NodeState
 	orders   []machine.Batch
 	prepared map[string]bool // operations that were ordered in this pass
+	others   []*v1alpha1.NodeRollout
 	// alone counts the selected nodes that are in no scale set. blind says why some scale sets are not known.
 	alone        int
 	blind        v1alpha1.Reason
@@ -183,12 +184,11 @@ func (c *Controller) newPass(key types.NamespacedName, stored *unstructured.Unst
 func (p *pass) carryOut(ctx context.Context) error {
 	p.look(ctx)
 	p.gather()
-	problem, err := p.ambiguity(ctx)
-	if err != nil {
+	if err := p.readOthers(ctx); err != nil {
 		p.unwritten = true // Nothing is judged: another NodeRollout may be for the same scale sets.
 		return err
 	}
-	p.problem = cmp.Or(p.problem, problem)
+	p.problem = cmp.Or(p.problem, p.ambiguity())
 	errs := []error{p.adopt(ctx)}
 	p.askPlane(ctx)
 	errs = append(errs, p.judge(ctx))

@@ -121,9 +121,9 @@ func (p *pass) suspend(ctx context.Context) {
 	if p.api == nil {
 		return
 	}
-	others, _ := p.others(ctx) // This pass has read them before, without an error.
 	for name, s := range p.memo.sets {
 		api, can := p.api.ScaleSet(name).(cloud.Suspender)
+		isIn := func(t v1alpha1.MachineTurn) bool { return maySame(t.ScaleSet, name) }
 		wanted := !p.rules.DetectOnly && slices.ContainsFunc(p.turns, func(t *machine.Turn) bool { return t.ScaleSet == name && !t.Over })
 		switch {
 		case !can:
@@ -132,7 +132,7 @@ func (p *pass) suspend(ctx context.Context) {
 		case !s.Known, s.Absent, s.suspended != nil && *s.suspended == wanted:
 			s.suspending = trouble{}
 			continue
-		case !wanted && slices.ContainsFunc(others, func(r *v1alpha1.NodeRollout) bool { return hasTurnsIn(r, name) }):
+		case !wanted && slices.ContainsFunc(p.others, func(r *v1alpha1.NodeRollout) bool { return slices.ContainsFunc(r.Status.Turns, isIn) }):
 			s.suspended, s.suspending = new(bool), trouble{} // The other rollout resumes it.
 			continue
 		case s.suspending.isResting(p.Now):
@@ -147,10 +147,6 @@ func (p *pass) suspend(ctx context.Context) {
 		}
 		s.suspended, s.suspending = &wanted, trouble{}
 	}
-}
-
-func hasTurnsIn(r *v1alpha1.NodeRollout, set string) bool {
-	return slices.ContainsFunc(r.Status.Turns, func(t v1alpha1.MachineTurn) bool { return maySame(t.ScaleSet, set) })
 }
 
 // send sends the recorded operations. Sending one twice has no second effect. An operation of this pass that can't be sent now is withdrawn: its machines may

@@ -1146,7 +1146,7 @@ func TestSuspendedByAnother(t *testing.T) {
 			Spec:       v1alpha1.NodeRolloutSpec{Replacement: &v1alpha1.Replacement{Provider: tc.provider}},
 			Status:     v1alpha1.NodeRolloutStatus{Turns: []v1alpha1.MachineTurn{turn}},
 		}
-		if err := p.Client.Create(t.Context(), another); err != nil {
+		if err := errors.Join(p.Client.Create(t.Context(), another), p.readOthers(t.Context())); err != nil {
 			t.Fatal(err)
 		}
 		var told []bool
