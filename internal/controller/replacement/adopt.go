@@ -35,10 +35,8 @@ func (p *pass) adopt(ctx context.Context) error {
 		if s == nil || !s.Known || !known.Selected || known.Unreadable || !machine.LeftByDucklett(n) {
 			continue // The node may be in no scale set of the rollout.
 		}
-		if at := slices.IndexFunc(p.turns, func(t *machine.Turn) bool { return t.Node == n.Name && t.NodeUID == n.UID }); at >= 0 {
-			if slices.ContainsFunc(p.before.Turns, func(t v1alpha1.MachineTurn) bool { return t.Turn == p.turns[at].Turn }) {
-				errs = append(errs, p.removeDucklett(ctx, n, true))
-			}
+		if slices.ContainsFunc(p.before.Turns, func(t v1alpha1.MachineTurn) bool { return t.Node == n.Name && t.NodeUID == n.UID }) {
+			errs = append(errs, p.removeDucklett(ctx, n, true))
 			continue
 		}
 		t := p.view.Adopt(known, p.id(string(n.UID)), p.turns)

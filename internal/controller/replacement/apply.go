@@ -27,14 +27,14 @@ const shieldAfter = time.Minute
 
 // Take takes the next step of a turn.
 func (m machines) Take(ctx context.Context, u *unit) error {
-	t := u.turn
-	if n := m.view.ReplacementNode(t); t.Absent != nil && len(t.Absent.Evicted) > 0 && n != nil && m.view.Nodes[t.Node] == nil {
+	t, n := u.turn, m.view.ReplacementNode(u.turn)
+	if t.Absent != nil && len(t.Absent.Evicted) > 0 && n != nil && m.view.Nodes[t.Node] == nil {
 		if err := m.recordEvicted(ctx, t, n); err != nil {
 			return err
 		}
 	}
 	waits := t.Phase != v1alpha1.MachineSoaking && t.Phase != v1alpha1.MachineDiscarding
-	if n := m.view.ReplacementNode(t); waits && n != nil && n.Shieldable && m.Now.After(n.CreationTimestamp.Add(shieldAfter)) {
+	if waits && n != nil && n.Shieldable && m.Now.After(n.CreationTimestamp.Add(shieldAfter)) {
 		shield := node.Annotating(map[string]*string{v1alpha1.AnnotationScaleDownDisabled: ptr.To("true"), v1alpha1.AnnotationScaleDownBy: &m.holder})
 		if err := node.Write(ctx, m.Client, n.Node, node.Step{Claim: v1alpha1.Claim{Rollout: m.holder}, Unclaimed: true, Also: []node.Also{shield}}); err != nil {
 			return err

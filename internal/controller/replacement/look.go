@@ -232,12 +232,12 @@ func (p *pass) lookAt(ctx context.Context, s *set) {
 			p.poll(ctx, s, o)
 		}
 	}
-	if !busy {
+	if !busy { // No turn needs the refused request any more.
 		s.Declined = ""
-	}
-	for _, t := range []*trouble{&s.changing, &s.adding} {
-		if !busy && !t.isResting(p.Now) {
-			*t = trouble{} // No turn needs the refused request any more.
+		for _, t := range []*trouble{&s.changing, &s.adding} {
+			if !t.isResting(p.Now) {
+				*t = trouble{}
+			}
 		}
 	}
 	p.at(s.due(busy, p.checkPeriod))

@@ -67,9 +67,6 @@ func resolve(r *v1alpha1.NodeRollout, malformed error) (*world, error) {
 
 func (w *world) parse() (err error) {
 	spec := &w.rollout.Spec
-	if spec.Replacement == nil {
-		return errors.New("spec.replacement must be given")
-	}
 	w.replacement = *spec.Replacement
 	r := &w.replacement
 	w.rules = machine.Rules{

@@ -129,11 +129,10 @@ func TestResolve(t *testing.T) {
 		malformed error
 		want      string
 	}{
-		"fine":               {},
-		"malformed":          {malformed: errors.New("it can't be read"), want: "it can't be read"},
-		"nothing to be done": {change: func(s *v1alpha1.NodeRolloutSpec) { s.Replacement = nil }, want: "spec.replacement must be given"},
-		"no such surge":      {change: func(s *v1alpha1.NodeRolloutSpec) { s.Replacement.Surge = ptr.To(intstr.FromString("x")) }, want: `spec.replacement.surge: "x" is neither a count nor a percentage from 0% to 100%`},
-		"nodes":              {change: func(s *v1alpha1.NodeRolloutSpec) { s.NodeSelector = bad }, want: `spec.nodeSelector is invalid, "Near" is not a valid label selector operator`},
+		"fine":          {},
+		"malformed":     {malformed: errors.New("it can't be read"), want: "it can't be read"},
+		"no such surge": {change: func(s *v1alpha1.NodeRolloutSpec) { s.Replacement.Surge = ptr.To(intstr.FromString("x")) }, want: `spec.replacement.surge: "x" is neither a count nor a percentage from 0% to 100%`},
+		"nodes":         {change: func(s *v1alpha1.NodeRolloutSpec) { s.NodeSelector = bad }, want: `spec.nodeSelector is invalid, "Near" is not a valid label selector operator`},
 		"pods that are looked": {change: func(s *v1alpha1.NodeRolloutSpec) {
 			s.Health = &v1alpha1.NodeHealth{Pods: []v1alpha1.StablePods{{Selector: bad}}}
 		}, want: `spec.health.pods[0].selector is invalid, "Near" is not a valid label selector operator`},

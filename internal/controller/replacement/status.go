@@ -130,19 +130,16 @@ func (p *pass) write(ctx context.Context) error {
 	if p.isWritten() {
 		return nil
 	}
+	for _, t := range p.turns {
+		if t.Over && t.Updated {
+			p.rollout.Status.TurnSeconds = turnof.Average(p.rollout.Status.TurnSeconds, p.Now.Sub(t.Since.Time))
+		}
+	}
 	return p.writeStatus(ctx)
 }
 
 func (p *pass) writeStatus(ctx context.Context) error {
-	before, known := turnof.StatusOf(p.stored).Turns, map[string]*v1alpha1.MachineTurn{}
-	for i := range before {
-		known[before[i].Turn] = &before[i]
-	}
-	for _, t := range p.turns {
-		if t.Over && t.Updated && known[t.Turn] != nil {
-			p.rollout.Status.TurnSeconds = turnof.Average(p.rollout.Status.TurnSeconds, p.Now.Sub(t.Since.Time))
-		}
-	}
+	before := turnof.StatusOf(p.stored).Turns
 	changed, err := p.WriteStatus(ctx, p.stored, &p.rollout.Status)
 	if err != nil {
 		p.unwritten = true
@@ -150,8 +147,8 @@ func (p *pass) writeStatus(ctx context.Context) error {
 	}
 	p.stored, p.memo.written = changed, changed
 	for _, t := range p.turns {
-		if known[t.Turn] != nil {
-			p.recordProgress(t, known[t.Turn])
+		if i := slices.IndexFunc(before, func(b v1alpha1.MachineTurn) bool { return b.Turn == t.Turn }); i >= 0 {
+			p.recordProgress(t, &before[i])
 		}
 	}
 	if !equality.Semantic.DeepEqual(absentNodes(p.holder, p.UID, before), absentNodes(p.holder, p.UID, p.rollout.Status.Turns)) {

@@ -3,6 +3,7 @@
 package replacement
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -61,10 +62,7 @@ func (p *pass) turnNode(t *machine.Turn, ofReplacement bool) *machine.Node {
 	if !ofReplacement {
 		return p.view.Nodes[t.Node]
 	}
-	if n := p.view.ReplacementNode(t); n != nil {
-		return n
-	}
-	return p.view.Nodes[t.ReplacementNode]
+	return cmp.Or(p.view.ReplacementNode(t), p.view.Nodes[t.ReplacementNode])
 }
 
 // nodeOf is a Node with the claim and the marks of the rollout.
@@ -102,7 +100,6 @@ func (p *pass) judge(ctx context.Context) error {
 	for _, t := range p.turns {
 		p.at(t.Wake)
 	}
-	p.nodes, p.alone = p.nodes[:0], 0
 	inTurn := map[string]bool{}
 	for _, t := range p.turns {
 		if !t.Over {

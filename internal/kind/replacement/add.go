@@ -59,8 +59,7 @@ func (w *World) failIfNotAdded(t *Turn, s *Set) {
 	if why == "" || t.waitUntil(since.Add(w.Timeout), w.Now) {
 		return
 	}
-	place := cmp.Or(t.Node, t.Machine, "one that is gone")
-	w.failReplacement(t, fmt.Sprintf("scale set %s has no machine in place of %s within replacementReady.timeout, %s: %s", s.Name, place, w.Timeout, why))
+	w.failReplacement(t, fmt.Sprintf("scale set %s has no machine in place of %s within replacementReady.timeout, %s: %s", s.Name, t.oldName(), w.Timeout, why))
 }
 
 // additionsBlocked says why the cloud adds no machines in place of deleted ones, or "". Meanwhile no further machine may be deleted first.

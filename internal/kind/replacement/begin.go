@@ -115,7 +115,8 @@ func (s *Set) maybeAdded(m *cloud.Machine, n *Node) bool {
 func (w *World) Begin(p *NodeState, turn string, deletesFirst bool) *Turn {
 	t := &Turn{MachineTurn: v1alpha1.MachineTurn{
 		Turn: turn, Node: p.Name, NodeUID: p.UID, ScaleSet: p.Set.Name, Machine: p.Machine.ID, Zone: p.Machine.Zone, Revision: w.Revision,
-		Attempt: w.Attempt(p.Set, p.Node), Phase: v1alpha1.MachineAdding, Since: stamp(w.Now), PhaseSince: stamp(w.Now), DeletesFirst: deletesFirst,
+		Attempt: w.Attempt(p.Set, p.Node), Phase: v1alpha1.MachineAdding, Since: *nodeturn.Stamp(w.Now), PhaseSince: *nodeturn.Stamp(w.Now),
+		DeletesFirst: deletesFirst,
 	}}
 	if own := p.Claim; own != nil && own.Attempt == t.Attempt {
 		t.Failures = own.Failures

@@ -33,7 +33,7 @@ func (w *World) claiming(t *Turn) {
 		// The claim was removed. The node is released before it is claimed again: its own cordon would use up the budget.
 		t.Step, t.Message = StepRelease, "the claim on Node "+n.Name+" was taken away"
 	default:
-		t.Message = w.claimBlocked(t, s.Machine(t.Machine))
+		t.Message = w.claimBlocked(t)
 		t.Claimable = t.Message == ""
 	}
 }
@@ -90,9 +90,9 @@ func (w *World) isUnreadyForLong(t *Turn, why string) bool {
 }
 
 // claimBlocked says why a turn that is otherwise ready must not claim its node yet, or "".
-func (w *World) claimBlocked(t *Turn, m *cloud.Machine) string {
+func (w *World) claimBlocked(t *Turn) string {
 	s := w.SetOf(t)
-	_, why := w.mustStay(m, w.oldNode(t))
+	_, why := w.mustStay(s.Machine(t.Machine), w.oldNode(t))
 	switch {
 	case why != "":
 		return why

@@ -106,10 +106,7 @@ func (w *World) replacementRemains(t *Turn, s *Set) bool {
 		t.Message = "the machine of node " + t.ReplacementNode + ", a replacement, is gone, and the node is to leave the control plane"
 		return true
 	}
-	n := w.Nodes[t.ReplacementNode]
-	if n == nil {
-		n = w.nodeWith(t.ReplacementProviderID)
-	}
+	n := cmp.Or(w.Nodes[t.ReplacementNode], w.nodeWith(t.ReplacementProviderID))
 	if n == nil || !s.Known {
 		return false
 	}

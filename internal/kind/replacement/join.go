@@ -105,7 +105,6 @@ func (w *World) failReplacement(t *Turn, why string) {
 func (w *World) waitForReplacement(t *Turn, since time.Time, why string) {
 	t.Message = why
 	if !t.waitUntil(since.Add(w.Timeout), w.Now) {
-		place := cmp.Or(t.Node, t.Machine, "one that is gone")
-		w.failReplacement(t, fmt.Sprintf("the machine in place of %s was not ready within replacementReady.timeout, %s: %s", place, w.Timeout, why))
+		w.failReplacement(t, fmt.Sprintf("the machine in place of %s was not ready within replacementReady.timeout, %s: %s", t.oldName(), w.Timeout, why))
 	}
 }

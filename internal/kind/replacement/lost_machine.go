@@ -70,9 +70,7 @@ func (s *Set) lacksMachines() bool {
 }
 
 // isAdding reports whether an addition is under way: it is not known which turn gets a new machine.
-func (s *Set) isAdding() bool {
-	return slices.ContainsFunc(s.Operations, func(o v1alpha1.CloudOperation) bool { return o.Kind == v1alpha1.CloudOperationAdd })
-}
+func (s *Set) isAdding() bool { return s.underWay(v1alpha1.CloudOperationAdd) > 0 }
 
 // machineLost handles a turn whose machine is gone without a confirmed deletion. If the cloud makes another one, the turn ends without a change. If the set was
 // made smaller, the replacement takes its place. The cloud may have done a deletion that it reported as failed.
@@ -101,7 +99,7 @@ func (w *World) replacementLost(t *Turn) {
 	case t.Replacement != "" && !s.isGone(t.Replacement):
 		t.Message = "machine " + t.Replacement + ", the replacement, is not listed by the cloud"
 	case !needed && t.Phase != v1alpha1.MachineDiscarding:
-		w.fail(t, v1alpha1.ReasonReplacementFailed, "the replacement of "+cmp.Or(t.Node, t.Machine)+" in scale set "+s.Name+", machine "+t.Replacement+", is gone")
+		w.fail(t, v1alpha1.ReasonReplacementFailed, "the replacement of "+t.oldName()+" in scale set "+s.Name+", machine "+t.Replacement+", is gone")
 	case w.replacementRemains(t, s):
 	case needed:
 		t.Bound = w.Bound(t) // The node may have left the control plane in part, or may have to wait for another member.

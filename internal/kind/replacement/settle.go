@@ -105,7 +105,7 @@ func (w *World) added(s *Set, o *v1alpha1.CloudOperation, end Ended) (surplus []
 	// Machines beyond the ordered number replace others that have died: they stay.
 	ids = ids[:min(len(ids), max(0, ordered+len(waiting)))]
 	for _, t := range waiting {
-		why := fmt.Sprintf("scale set %s has not got the machine in place of %s", s.Name, cmp.Or(t.Machine, "one that is gone"))
+		why := fmt.Sprintf("scale set %s has not got the machine in place of %s", s.Name, t.oldName())
 		if end.Message != "" {
 			why += ": " + end.Message
 		}
@@ -113,8 +113,8 @@ func (w *World) added(s *Set, o *v1alpha1.CloudOperation, end Ended) (surplus []
 	}
 	for _, id := range slices.Concat(failed, ids) {
 		surplus = append(surplus, &Turn{MachineTurn: v1alpha1.MachineTurn{
-			Turn: o.Token + "-" + id, ScaleSet: s.Name, Replacement: id, Revision: w.Revision, Since: stamp(w.Now), Phase: v1alpha1.MachineDiscarding, PhaseSince: stamp(w.Now),
-			Message: "nothing waits for the machine",
+			Turn: o.Token + "-" + id, ScaleSet: s.Name, Replacement: id, Revision: w.Revision, Since: *nodeturn.Stamp(w.Now), Phase: v1alpha1.MachineDiscarding,
+			PhaseSince: *nodeturn.Stamp(w.Now), Message: "nothing waits for the machine",
 		}})
 	}
 	return surplus
@@ -151,7 +151,7 @@ func (w *World) deleted(s *Set, o *v1alpha1.CloudOperation, end Ended) bool {
 		return false
 	}
 	for _, t := range waiting {
-		t.Operation, t.Ordered = "", true
+		t.Operation = ""
 		m := s.Machine(*target(t))
 		switch {
 		case m == nil && end.OK:

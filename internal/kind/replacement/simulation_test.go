@@ -18,6 +18,7 @@ import (
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cloud"
+	"moult.dev/moult/internal/kind/nodeturn"
 	"moult.dev/moult/internal/rollout"
 	"moult.dev/moult/test/tier"
 )
@@ -456,7 +457,7 @@ func (s *simulation) reconcile() {
 		if s.now.Sub(set.LookedAt) > 15*time.Second || !s.there(&b) {
 			continue
 		}
-		o := v1alpha1.CloudOperation{Token: fmt.Sprintf("t%d", s.r.Uint32()), Kind: b.Kind, Machines: b.Machines, State: b.Zone, Since: stamp(s.now)}
+		o := v1alpha1.CloudOperation{Token: fmt.Sprintf("t%d", s.r.Uint32()), Kind: b.Kind, Machines: b.Machines, State: b.Zone, Since: *nodeturn.Stamp(s.now)}
 		if b.Kind == v1alpha1.CloudOperationAdd {
 			o.Count = int32(len(b.Turns))
 		}
@@ -586,7 +587,7 @@ func (s *simulation) decide(w *World, turns []*Turn) []*Turn {
 				s.wrong("node %s is claimed, and its replacement is not ready", name)
 			}
 			s.point()
-			s.claims[t.Node] = &v1alpha1.Claim{UID: "r", Turn: t.Turn, Attempt: t.Attempt, Since: stamp(s.now), Failures: t.Failures, Machine: t.Machine}
+			s.claims[t.Node] = &v1alpha1.Claim{UID: "r", Turn: t.Turn, Attempt: t.Attempt, Since: *nodeturn.Stamp(s.now), Failures: t.Failures, Machine: t.Machine}
 			s.note("%s is claimed", t.Node)
 			t.Phase, t.Step = v1alpha1.MachineDraining, StepNone
 		}
@@ -623,7 +624,7 @@ func (s *simulation) releaseNode(name string) {
 
 func (s *simulation) cordon(n *Node) {
 	c := *n.Claim
-	at := stamp(s.now)
+	at := *nodeturn.Stamp(s.now)
 	c.Cordoned = &at
 	s.claims[n.Name] = &c
 	s.nodes[n.Name].Spec.Unschedulable = true
@@ -650,12 +651,12 @@ func (s *simulation) apply(w *World, t *Turn) {
 		if t.OnReplacement {
 			id = t.Replacement
 		}
-		s.claims[n.Name] = &v1alpha1.Claim{UID: "r", Turn: t.Turn, Attempt: t.Attempt, Since: stamp(s.now), Failures: t.Failures, Machine: id}
+		s.claims[n.Name] = &v1alpha1.Claim{UID: "r", Turn: t.Turn, Attempt: t.Attempt, Since: *nodeturn.Stamp(s.now), Failures: t.Failures, Machine: id}
 	case StepDrain:
 		switch {
 		case !t.OnReplacement && s.chance(s.faults/4) && !w.Bound(t) && t.Operation == "":
 			c := *n.Claim
-			c.Failed = &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonDrainRefused, Time: stamp(s.now)}
+			c.Failed = &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonDrainRefused, Time: *nodeturn.Stamp(s.now)}
 			c.Failures++
 			s.claims[n.Name] = &c
 			s.releaseNode(n.Name)

@@ -102,6 +102,9 @@ func (w *World) needsReplacement(t *Turn) bool {
 	return t.mustRestore() || w.Bound(t) && !w.SetOf(t).isGone(t.Machine)
 }
 
+// oldName names the old node or machine in messages.
+func (t *Turn) oldName() string { return cmp.Or(t.Node, t.Machine, "one that is gone") }
+
 // isSurplus reports whether the set has an extra machine for the turn, or soon will.
 func (t *Turn) isSurplus() bool {
 	switch t.Phase {
@@ -118,14 +121,14 @@ func (t *Turn) isSurplus() bool {
 func (w *World) enter(t *Turn, phase v1alpha1.MachinePhase) {
 	s := w.SetOf(t)
 	if !s.isMissing(t.Replacement) && !s.isMissing(t.Machine) {
-		t.PhaseSince = stamp(w.Now)
+		t.PhaseSince = *nodeturn.Stamp(w.Now)
 	}
 	t.Phase, t.UnreadySince, t.Message, t.moved = phase, nil, "", true
 }
 
 // fail ends a failed turn: its replacement and cordon are removed.
 func (w *World) fail(t *Turn, reason v1alpha1.Reason, message string) {
-	t.Failed = &v1alpha1.ClaimFailure{Reason: reason, Message: nodeturn.Short(message), Time: stamp(w.Now)}
+	t.Failed = &v1alpha1.ClaimFailure{Reason: reason, Message: nodeturn.Short(message), Time: *nodeturn.Stamp(w.Now)}
 	w.enter(t, v1alpha1.MachineDiscarding)
 }
 
@@ -133,7 +136,7 @@ func (w *World) fail(t *Turn, reason v1alpha1.Reason, message string) {
 func (w *World) failInPlace(t *Turn, why string) {
 	t.Message = why
 	if t.Failed == nil {
-		t.Failed = &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonReplacementFailed, Message: nodeturn.Short(why), Time: stamp(w.Now)}
+		t.Failed = &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonReplacementFailed, Message: nodeturn.Short(why), Time: *nodeturn.Stamp(w.Now)}
 	}
 }
 
@@ -160,7 +163,7 @@ func (w *World) whyUnwanted(t *Turn) string {
 		return "the node's label opts it out"
 	case n != nil && !n.Selected:
 		return "the rollout does not select the node any more"
-	case m != nil && s.Known && !w.Outdated(s, m, n):
+	case m != nil && !w.Outdated(s, m, n):
 		return "the machine is up to date"
 	}
 	return ""

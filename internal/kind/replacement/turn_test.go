@@ -16,6 +16,7 @@ import (
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cloud"
+	"moult.dev/moult/internal/kind/nodeturn"
 	"moult.dev/moult/internal/rollout"
 )
 
@@ -196,7 +197,7 @@ func (s *scene) elsewhere(providerID string, claim *v1alpha1.Claim) {
 // under puts an operation under way that the turn waits for; end is how it has ended, if it has.
 func (s *scene) under(kind v1alpha1.CloudOperationKind, end *Ended) {
 	s.set.Operations = append(s.set.Operations, v1alpha1.CloudOperation{Token: "op", Kind: kind, Count: 1, Since: metav1.Time{Time: now.Add(-2 * time.Minute)}, Sent: true})
-	s.turn.Operation = "op"
+	s.turn.Operation, s.turn.Ordered = "op", kind == v1alpha1.CloudOperationDelete && s.turn.Phase == v1alpha1.MachineDeleting
 	if end != nil {
 		s.set.Ended = map[string]Ended{"op": *end}
 	}
@@ -1063,7 +1064,7 @@ func TestNewcomerOfAnAddition(t *testing.T) {
 	s.turn.Replacement, s.turn.Machine, s.turn.Node, s.turn.NodeUID, s.turn.DeletesFirst = "", "", "", "", true
 	s.machine("other").Created = now.Add(-48 * time.Hour)
 	s.set.Machines = append(s.set.Machines, cloud.Machine{ID: "come", State: cloud.Running, UpToDate: true, Created: now})
-	s.set.Operations = []v1alpha1.CloudOperation{{Token: "theirs", Kind: v1alpha1.CloudOperationAdd, Count: 1, Since: stamp(now)}}
+	s.set.Operations = []v1alpha1.CloudOperation{{Token: "theirs", Kind: v1alpha1.CloudOperationAdd, Count: 1, Since: *nodeturn.Stamp(now)}}
 	if s.Judge([]*Turn{s.turn}); s.turn.Replacement != "" {
 		t.Errorf("it takes %s", s.turn.Replacement)
 	}
@@ -1212,7 +1213,7 @@ func TestKeptUntilAskedAgain(t *testing.T) {
 	for _, attempt := range []string{"2", "1"} {
 		s := newScene(v1alpha1.MachineDiscarding)
 		s.KeepFailed, s.turn.Attempt = time.Hour, attempt
-		s.turn.Failed = &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonReplacementFailed, Time: stamp(now)}
+		s.turn.Failed = &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonReplacementFailed, Time: *nodeturn.Stamp(now)}
 		s.claim(func(c *v1alpha1.Claim) { c.Failed = s.turn.Failed })
 		if s.Judge([]*Turn{s.turn}); (s.turn.Step == StepNone) != (attempt == "2") {
 			t.Errorf("begun for %s: step %q: %s", attempt, s.turn.Step, s.turn.Message)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"moult.dev/moult/api/v1alpha1"
@@ -305,5 +304,3 @@ func (w *World) notReady(t *Turn) string {
 	t.wakeAt(next)
 	return "Node " + n.Name + " is not healthy: " + why
 }
-
-func stamp(t time.Time) metav1.Time { return metav1.Time{Time: t.UTC().Truncate(time.Second)} }
