@@ -30,8 +30,8 @@ func (p *pass) adopt(ctx context.Context) error {
 	}
 	var errs []error
 	for _, n := range p.Seen.Objects {
-		known := p.view.Nodes[n.Name]
-		s, _ := p.view.MachineOf(known)
+		known := p.world.Nodes[n.Name]
+		s, _ := p.world.MachineOf(known)
 		if s == nil || !s.Known || !known.Selected || known.Unreadable || !machine.LeftByDucklett(n) {
 			continue // The node may be in no scale set of the rollout.
 		}
@@ -39,12 +39,12 @@ func (p *pass) adopt(ctx context.Context) error {
 			errs = append(errs, p.removeDucklett(ctx, n, true))
 			continue
 		}
-		t := p.view.Adopt(known, p.id(string(n.UID)), p.turns)
+		t := p.world.Adopt(known, p.id(string(n.UID)), p.machineTurns)
 		switch {
 		case t == nil && !p.rules.Ending:
 			errs = append(errs, p.removeDucklett(ctx, n, false))
-		case t != nil && len(p.turns) < v1alpha1.MaxMachineTurns:
-			p.turns = append(p.turns, t)
+		case t != nil && len(p.machineTurns) < v1alpha1.MaxMachineTurns:
+			p.machineTurns = append(p.machineTurns, t)
 			p.Happened(events.MachineAdopted(p.rollout, n.Name))
 			p.soon()
 			log.FromContext(ctx).Info("node taken over from Ducklett", "node", n.Name, "was", n.Annotations[v1alpha1.AnnotationDucklettStatus])

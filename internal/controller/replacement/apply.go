@@ -22,21 +22,21 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
-// shieldAfter is how old the Node of a replacement is before its scale-down is disabled. Cluster autoscalers delete no node sooner.
-const shieldAfter = time.Minute
+// disableScaleDownAfter is how old the Node of a replacement is before its scale-down is disabled. Cluster autoscalers delete no node sooner.
+const disableScaleDownAfter = time.Minute
 
 // Take takes the next step of a turn.
-func (m machines) Take(ctx context.Context, u *unit) error {
-	t, n := u.turn, m.view.ReplacementNode(u.turn)
-	if t.Absent != nil && len(t.Absent.Evicted) > 0 && n != nil && m.view.Nodes[t.Node] == nil {
+func (m mechanism) Take(ctx context.Context, u *unit) error {
+	t, n := u.turn, m.world.ReplacementNode(u.turn)
+	if t.Absent != nil && len(t.Absent.Evicted) > 0 && n != nil && m.world.Nodes[t.Node] == nil {
 		if err := m.recordEvicted(ctx, t, n); err != nil {
 			return err
 		}
 	}
 	waits := t.Phase != v1alpha1.MachineSoaking && t.Phase != v1alpha1.MachineDiscarding
-	if waits && n != nil && n.Shieldable && m.Now.After(n.CreationTimestamp.Add(shieldAfter)) {
-		shield := node.Annotating(map[string]*string{v1alpha1.AnnotationScaleDownDisabled: ptr.To("true"), v1alpha1.AnnotationScaleDownBy: &m.holder})
-		if err := node.Write(ctx, m.Client, n.Node, node.Step{Claim: v1alpha1.Claim{Rollout: m.holder}, Unclaimed: true, Also: []node.Also{shield}}); err != nil {
+	if waits && n != nil && n.MayDisableScaleDown && m.Now.After(n.CreationTimestamp.Add(disableScaleDownAfter)) {
+		disabling := node.Annotating(map[string]*string{v1alpha1.AnnotationScaleDownDisabled: ptr.To("true"), v1alpha1.AnnotationScaleDownBy: &m.holder})
+		if err := node.Write(ctx, m.Client, n.Node, node.Step{Claim: v1alpha1.Claim{Rollout: m.holder}, Unclaimed: true, Also: []node.Also{disabling}}); err != nil {
 			return err
 		}
 	}
@@ -126,7 +126,7 @@ func (p *pass) drainFails(ctx context.Context, t *machine.Turn, n *machine.Node,
 	if err != nil {
 		return err
 	}
-	if t.OnReplacement || p.view.Bound(t) || t.Operation != "" {
+	if t.OnReplacement || p.world.Bound(t) || t.Operation != "" {
 		t.Message = failure.Message
 		p.at(p.Now.Add(lookBusy))
 		return nil
@@ -141,7 +141,7 @@ func (p *pass) deleteNode(ctx context.Context, t *machine.Turn, n *machine.Node)
 		t.Message = "the cloud says that the machine of Node " + n.Name + " is gone, and the Node is Ready: it is deleted once it is not"
 		return nil
 	}
-	replacement := p.view.ReplacementNode(t)
+	replacement := p.world.ReplacementNode(t)
 	if evicted, err := node.ParseEvicted(n.Annotations); err == nil && len(evicted) > 0 && replacement != nil && !t.OnReplacement {
 		if err := node.RecordEvicted(ctx, p.Client, replacement.Node, evicted...); client.IgnoreNotFound(err) != nil {
 			return err

@@ -22,7 +22,7 @@ import (
 // Turns go on, and none begins. Claims on Nodes keep two rollouts from disrupting one node, even before this one knows its scale sets.
 func (p *pass) ambiguity() error {
 	sets := slices.Sorted(maps.Keys(p.memo.sets))
-	sets = slices.DeleteFunc(sets, func(name string) bool { return p.memo.sets[name].Absent })
+	sets = slices.DeleteFunc(sets, func(name string) bool { return p.memo.sets[name].Deleted })
 	for i, name := range sets {
 		for _, other := range sets[:i] {
 			if maySame(name, other) {
@@ -78,8 +78,8 @@ func maySame(a, b string) bool {
 }
 
 // sameCloud reports whether another NodeRollout may be for the same machines as this one. An empty field may have the same value.
-func (w *world) sameCloud(r *v1alpha1.Replacement) bool {
-	a, b := placeOf(&r.Provider), placeOf(&w.replacement.Provider)
+func (s *settings) sameCloud(r *v1alpha1.Replacement) bool {
+	a, b := placeOf(&r.Provider), placeOf(&s.replacement.Provider)
 	for i := range a {
 		if a[i] != "" && b[i] != "" && !strings.EqualFold(a[i], b[i]) {
 			return false

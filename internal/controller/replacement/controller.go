@@ -128,7 +128,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	if err != nil {
 		return wake, err
 	}
-	errs := []error{c.clear(ctx, key, p.UID, s)}
+	errs := []error{c.releaseStaleClaims(ctx, key, p.UID, s)}
 	if p.ready {
 		errs = append(errs, p.carryOut(ctx))
 	} else {
@@ -146,24 +146,24 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 type pass struct {
 	*turnof.Pass[*unit]
 	*tools
-	*world
-	memo     *memo
-	stored   *unstructured.Unstructured
-	before   v1alpha1.NodeRolloutStatus
-	problem  error // why the spec can't be carried out
-	view     *machine.World
-	api      cloud.Cloud // nil where there is none
-	turns    []*machine.Turn
-	nodes    []machine.NodeState
-	orders   []machine.Batch
-	prepared map[string]bool // operations that were ordered in this pass
-	others   []*v1alpha1.NodeRollout
-	// alone counts the selected nodes that are in no scale set. blind says why some scale sets are not known.
-	alone        int
-	blind        v1alpha1.Reason
-	blindMessage string
-	unwritten    bool       // the status could not be written
-	mu           sync.Mutex // guards the memory while several nodes and scale sets are written at once
+	*settings
+	memo         *memo
+	stored       *unstructured.Unstructured
+	before       v1alpha1.NodeRolloutStatus
+	problem      error // why the spec can't be carried out
+	world        *machine.World
+	api          cloud.Cloud // nil where there is none
+	machineTurns []*machine.Turn
+	nodes        []machine.NodeState
+	orders       []machine.Batch
+	prepared     map[string]bool // operations that were ordered in this pass
+	others       []*v1alpha1.NodeRollout
+	// unmatched counts the selected nodes that are in no scale set. unreadable says why some scale sets are not known.
+	unmatched         int
+	unreadable        v1alpha1.Reason
+	unreadableMessage string
+	unwritten         bool       // the status could not be written
+	mu                sync.Mutex // guards the memory while several nodes and scale sets are written at once
 }
 
 func (c *Controller) newPass(key types.NamespacedName, stored *unstructured.Unstructured, s fleet.Snapshot) (*pass, error) {
@@ -172,9 +172,9 @@ func (c *Controller) newPass(key types.NamespacedName, stored *unstructured.Unst
 		return nil, err
 	}
 	p := &pass{tools: c.tools, memo: c.memo(key, stored.GetUID()), stored: stored, before: turnof.StatusOf(stored), prepared: map[string]bool{}}
-	p.world, p.problem = resolve(r, malformed)
+	p.settings, p.problem = resolve(r, malformed)
 	p.Pass = &turnof.Pass[*unit]{
-		Engine: c.Engine, Mechanism: machines{pass: p}, Key: key, UID: r.UID, Holder: p.holder, Taint: p.taint, Spec: r.Spec.Strategy, Seen: s, Now: c.Clock.Now(),
+		Engine: c.Engine, Mechanism: mechanism{pass: p}, Key: key, UID: r.UID, Holder: p.holder, Taint: p.taint, Spec: r.Spec.Strategy, Seen: s, Now: c.Clock.Now(),
 		Generation: r.Generation, Options: p.drain, Deletes: true,
 	}
 	return p, nil
@@ -203,7 +203,7 @@ func (p *pass) carryOut(ctx context.Context) error {
 	if err := p.write(ctx); err != nil {
 		return turnof.First(append(errs, err)) // The next pass decides anew.
 	}
-	if len(p.turns) == 0 {
+	if len(p.machineTurns) == 0 {
 		clear(p.memo.left)
 	}
 	p.suspend(ctx)
@@ -230,7 +230,7 @@ func (p *pass) soon() { p.WakeAt(p.Now.Add(fleet.Coalesce)) }
 // nodesInTurns are the nodes of turns that are not over.
 func (p *pass) nodesInTurns() map[string]bool {
 	nodes := map[string]bool{}
-	for _, t := range p.turns {
+	for _, t := range p.machineTurns {
 		if !t.Over {
 			nodes[t.Node], nodes[t.ReplacementNode] = true, true
 		}

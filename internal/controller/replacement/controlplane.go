@@ -22,12 +22,12 @@ func (p *pass) askPlane(ctx context.Context) {
 		return
 	}
 	var leaving []string
-	for _, t := range p.turns {
+	for _, t := range p.machineTurns {
 		if t.Node != "" && (t.Phase == v1alpha1.MachineDraining || t.Phase == v1alpha1.MachineLeaving) {
 			leaving = append(leaving, t.Node)
 		}
 	}
-	for _, t := range p.turns {
+	for _, t := range p.machineTurns {
 		switch t.Phase {
 		case v1alpha1.MachineAdding, v1alpha1.MachineJoining, v1alpha1.MachineClaiming:
 			p.askOf(ctx, t, leaving)
@@ -36,13 +36,13 @@ func (p *pass) askPlane(ctx context.Context) {
 	}
 	isOutdated := func(s *machine.Set) bool { return p.outdated(s) > 0 }
 	// With turns, each is checked before its claim.
-	if len(p.turns) == 0 && !p.rules.DetectOnly && slices.ContainsFunc(slices.Collect(maps.Values(p.view.Sets)), isOutdated) {
-		p.view.Closed = p.answer(p.options.Plane.Leavable(ctx))
+	if len(p.machineTurns) == 0 && !p.rules.DetectOnly && slices.ContainsFunc(slices.Collect(maps.Values(p.world.Sets)), isOutdated) {
+		p.world.WhyClosed = p.whyRefused(p.options.Plane.Leavable(ctx))
 	}
 }
 
-// answer is what the control plane says against a step, or why it can't be read. If it says something, it is asked again soon.
-func (p *pass) answer(why string, err error) string {
+// whyRefused is what the control plane says against a step, or why it can't be read. If it says something, it is asked again soon.
+func (p *pass) whyRefused(why string, err error) string {
 	if err != nil {
 		why = "the control plane can't be read: " + err.Error()
 	}
@@ -55,24 +55,24 @@ func (p *pass) answer(why string, err error) string {
 // askOf asks about one turn. The turn may pass several phases before the next question.
 func (p *pass) askOf(ctx context.Context, t *machine.Turn, leaving []string) {
 	o := controlplane.Options{Leaving: leaving}
-	if t.Failed != nil && t.Phase == v1alpha1.MachineJoining && p.view.Bound(t) {
-		if name, _ := p.view.Remains(t); name != "" {
-			t.Stays = p.answer(p.options.Plane.MayLeave(ctx, name, o))
+	if t.Failed != nil && t.Phase == v1alpha1.MachineJoining && p.world.Bound(t) {
+		if name, _ := p.world.ReplacementNodeName(t); name != "" {
+			t.WhyReplacementMustStay = p.whyRefused(p.options.Plane.MayLeave(ctx, name, o))
 		}
 	}
 	if !t.DeletesFirst || t.Phase != v1alpha1.MachineClaiming {
-		m := p.view.SetOf(t).Machine(t.Replacement)
-		if m == nil || p.view.NodeOf(m) == nil {
-			t.Unjoined = p.answer("its replacement has not joined the control plane yet", nil)
+		m := p.world.SetOf(t).Machine(t.Replacement)
+		if m == nil || p.world.NodeOf(m) == nil {
+			t.WhyNotJoined = p.whyRefused("its replacement has not joined the control plane yet", nil)
 			return
 		}
-		o.Replacement = p.view.NodeOf(m).Name
-		if t.Unjoined = p.answer(p.options.Plane.Joined(ctx, o.Replacement)); t.Unjoined != "" {
+		o.Replacement = p.world.NodeOf(m).Name
+		if t.WhyNotJoined = p.whyRefused(p.options.Plane.Joined(ctx, o.Replacement)); t.WhyNotJoined != "" {
 			return
 		}
 	}
 	if t.Machine != "" {
-		t.Waits = p.answer(p.options.Plane.MayLeave(ctx, t.Node, o))
+		t.WhyOldMustStay = p.whyRefused(p.options.Plane.MayLeave(ctx, t.Node, o))
 	}
 }
 
@@ -87,16 +87,16 @@ func (p *pass) etcd() bool {
 // leaveOptions says how one of a turn's nodes leaves the control plane.
 func (p *pass) leaveOptions(t *machine.Turn, ofReplacement bool) controlplane.Options {
 	var others []string
-	for _, other := range p.turns {
+	for _, other := range p.machineTurns {
 		if other.Turn != t.Turn && other.Node != "" && (other.Phase == v1alpha1.MachineLeaving || other.Bound) {
 			others = append(others, other.Node)
 		}
 	}
-	m := p.view.SetOf(t).Machine(t.Machine)
+	m := p.world.SetOf(t).Machine(t.Machine)
 	gone := m == nil || m.State == cloud.Deleting
 	o := controlplane.Options{Leaving: others, Gone: gone || ofReplacement}
 	switch {
-	case ofReplacement && !gone && !p.view.Bound(t):
+	case ofReplacement && !gone && !p.world.Bound(t):
 		o.Replacement = t.Node // The old node stays, and the replacement leaves in any state.
 	case !ofReplacement && t.Phase != v1alpha1.MachineDiscarding: // The replacement of a discarded turn need not be a member.
 		o.Replacement = t.ReplacementNode
@@ -109,7 +109,7 @@ func (p *pass) leaveOptions(t *machine.Turn, ofReplacement bool) controlplane.Op
 func (p *pass) leavePlane(ctx context.Context, t *machine.Turn) {
 	name, seen := t.Node, true
 	if t.OnReplacement {
-		name, seen = p.view.Remains(t)
+		name, seen = p.world.ReplacementNodeName(t)
 	}
 	o := p.leaveOptions(t, t.OnReplacement)
 	done, message := true, ""
@@ -117,7 +117,7 @@ func (p *pass) leavePlane(ctx context.Context, t *machine.Turn) {
 	if name != "" && p.etcd() {
 		done, message, err = p.options.Plane.Leave(ctx, name, o)
 	}
-	if done && err == nil && !seen && p.etcd() && p.view.SetOf(t).Machine(t.Replacement) != nil {
+	if done && err == nil && !seen && p.etcd() && p.world.SetOf(t).Machine(t.Replacement) != nil {
 		done, message, err = p.options.Plane.Leave(ctx, "", o)
 	}
 	switch {
@@ -126,7 +126,7 @@ func (p *pass) leavePlane(ctx context.Context, t *machine.Turn) {
 		p.at(p.Now.Add(planeEvery))
 	case done:
 		p.mu.Lock()
-		p.memo.left[p.view.LeftKey(t, t.OnReplacement)] = true
+		p.memo.left[p.world.LeftKey(t, t.OnReplacement)] = true
 		p.mu.Unlock()
 		p.soon()
 		log.FromContext(ctx).Info("node has left the control plane", "node", name)

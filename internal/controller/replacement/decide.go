@@ -32,7 +32,7 @@ const stepOwn nodeturn.Step = "own"
 
 // units are those of turns, and of the nodes without a turn.
 func (p *pass) units() (units []*unit) {
-	for _, t := range p.turns {
+	for _, t := range p.machineTurns {
 		if !t.Over {
 			units = append(units, &unit{Turn: nodeturn.Turn{Unit: t.Unit, Counted: true, Step: stepOwn}, turn: t})
 		}
@@ -62,15 +62,15 @@ func (p *pass) claimOn(n *machine.Node) *v1alpha1.Claim {
 	return &v1alpha1.Claim{Rollout: p.holder, UID: p.UID}
 }
 
-// machines is the pass as the engine sees it. The engine decides, claims, releases and reports. Other steps of turns are in apply.go.
-type machines struct {
+// mechanism is the pass as the engine sees it. The engine decides, claims, releases and reports. Other steps of turns are in apply.go.
+type mechanism struct {
 	turnof.Mechanism[*unit]
 	*pass
 }
 
 // Strategy of the rollout.
-func (m machines) Strategy(total int) rollout.Strategy {
-	s := nodeturn.Strategy(m.rollout, m.view.Revision, m.options.NodeName, total)
+func (m mechanism) Strategy(total int) rollout.Strategy {
+	s := nodeturn.Strategy(m.rollout, m.world.Revision, m.options.NodeName, total)
 	if m.rules.ControlPlane {
 		atOnce := 1
 		if m.etcd() {
@@ -82,19 +82,19 @@ func (m machines) Strategy(total int) rollout.Strategy {
 }
 
 // Start claims a node whose replacement is ready. Nodes of a control plane are claimed one at a time: each is checked first.
-func (m machines) Start(u *unit) *turnof.Write {
+func (m mechanism) Start(u *unit) *turnof.Write {
 	t := u.turn
-	if t == nil || !t.Claimable || m.view.Nodes[t.Node] == nil {
+	if t == nil || !t.Claimable || m.world.Nodes[t.Node] == nil {
 		return nil
 	}
 	if m.rules.ControlPlane {
-		first := slices.IndexFunc(m.turns, func(t *machine.Turn) bool { return t.Claimable && slices.Contains(m.Decision.Start, t.Unit.Node) })
-		if first < 0 || m.turns[first] != t {
+		first := slices.IndexFunc(m.machineTurns, func(t *machine.Turn) bool { return t.Claimable && slices.Contains(m.Decision.Start, t.Unit.Node) })
+		if first < 0 || m.machineTurns[first] != t {
 			m.soon()
 			return nil
 		}
 	}
-	u.Node = m.view.Nodes[t.Node].Node
+	u.Node = m.world.Nodes[t.Node].Node
 	return &turnof.Write{Claim: m.claimOf(t), Then: func() {
 		t.Unit.State, t.Unit.Claimed, t.Unit.InTurn, t.Unit.Reason, t.Unit.Message = v1alpha1.UnitUpdating, true, false, "", ""
 		t.Phase, t.PhaseSince, t.Step, t.Message = v1alpha1.MachineDraining, *nodeturn.Stamp(m.Now), machine.StepNone, ""
@@ -105,8 +105,8 @@ func (m machines) Start(u *unit) *turnof.Write {
 }
 
 // Release also enables scale-down of the node again.
-func (m machines) Release(*unit) turnof.Write {
-	return turnof.Write{Also: []node.Also{unshielding(m.holder)}, Then: m.soon}
+func (m mechanism) Release(*unit) turnof.Write {
+	return turnof.Write{Also: []node.Also{enablingScaleDown(m.holder)}, Then: m.soon}
 }
 
 // start decides which nodes go next. Nodes with a ready replacement are claimed. For other nodes a turn begins, if their scale set has room.
@@ -127,8 +127,8 @@ func (p *pass) start(ctx context.Context) error {
 // checkProtection reads whether machines of nodes to be claimed are protected from deletion, where the cloud needs a request for each. One that was not protected
 // is asked about again after the next look.
 func (p *pass) checkProtection(ctx context.Context) {
-	for _, t := range p.turns {
-		s, m := p.memo.sets[t.ScaleSet], p.view.SetOf(t).Machine(t.Machine)
+	for _, t := range p.machineTurns {
+		s, m := p.memo.sets[t.ScaleSet], p.world.SetOf(t).Machine(t.Machine)
 		if !t.Claimable || p.api == nil || m == nil || s.unprotected[m.ID] {
 			continue
 		}
@@ -138,7 +138,7 @@ func (p *pass) checkProtection(ctx context.Context) {
 		}
 		protected, err := call(ctx, p, "Protected", func(ctx context.Context) (bool, error) { return api.Protected(ctx, m.ID) })
 		if m.Protected, s.unprotected[m.ID] = protected, err == nil && !protected; protected {
-			p.view.JudgeTurn(t)
+			p.world.JudgeTurn(t)
 		} else if err != nil {
 			s.looking.record(err, p.Now)
 			t.Claimable, t.Message = false, s.looking.message
@@ -168,23 +168,23 @@ func (p *pass) begin(ctx context.Context, chosen []*unit) {
 		wait := func(reason v1alpha1.Reason, message string) {
 			p.Decision.Waiting = append([]rollout.Wait{{Node: u.Unit.Node, Reason: reason, Message: message}}, p.Decision.Waiting...)
 		}
-		room := p.view.Room(s.Set, p.turns)
+		room := p.world.Room(s.Set, p.machineTurns)
 		switch {
-		case machine.IsTaken(p.turns, s.Set.Name, s.Machine.ID):
+		case machine.IsTaken(p.machineTurns, s.Set.Name, s.Machine.ID):
 			wait(v1alpha1.ReasonMachineUnknown, "machine "+s.Machine.ID+" of scale set "+s.Set.Name+" is in a turn already")
 			continue
 		case room.N <= 0:
 			wait(room.Reason, room.Message)
 			continue
 		}
-		t := p.view.Begin(s, p.id(string(s.UID)), room.DeletesFirst)
+		t := p.world.Begin(s, p.id(string(s.UID)), room.DeletesFirst)
 		p.soon()
-		p.turns = append(p.turns, t)
+		p.machineTurns = append(p.machineTurns, t)
 		p.Mention(events.MachinesStarted(p.rollout), u.Unit.Node)
 		log.FromContext(ctx).Info("turn begun", "node", u.Unit.Node, "scaleSet", s.Set.Name, "machine", s.Machine.ID, "deletesFirst", t.DeletesFirst)
 	}
 	p.nodes = slices.DeleteFunc(p.nodes, func(s machine.NodeState) bool {
-		return slices.ContainsFunc(p.turns, func(t *machine.Turn) bool { return t.Node == s.Name && t.NodeUID == s.UID })
+		return slices.ContainsFunc(p.machineTurns, func(t *machine.Turn) bool { return t.Node == s.Name && t.NodeUID == s.UID })
 	})
 }
 
@@ -204,13 +204,13 @@ func (p *pass) rollBack() {
 	var impossible []string
 	for i := range p.rollout.Status.ScaleSets {
 		status := &p.rollout.Status.ScaleSets[i]
-		s := p.view.Sets[status.Name]
+		s := p.world.Sets[status.Name]
 		isSetting := func(o v1alpha1.CloudOperation) bool { return o.Kind == v1alpha1.CloudOperationSetImage }
 		// The image stays if nothing has failed with it: it may have been changed since.
 		if s == nil || !s.Known || s.Reason != "" || s.Unfit != "" || slices.ContainsFunc(s.Operations, isSetting) || !p.hasFailures(s) {
 			continue
 		}
-		image := machine.Note(*status, s, 0).PreviousImage
+		image := machine.NextSetStatus(*status, s, 0).PreviousImage
 		if image == "" {
 			impossible = append(impossible, "no image is known that all nodes of scale set "+s.Name+" had before")
 			continue
@@ -229,8 +229,8 @@ func (p *pass) rollBack() {
 
 // hasFailures reports whether turns of a set have failed with its present model.
 func (p *pass) hasFailures(s *machine.Set) bool {
-	return slices.ContainsFunc(p.turns, func(t *machine.Turn) bool {
-		return t.ScaleSet == s.Name && t.Failed != nil && !t.Failed.Skipped && t.Attempt == p.attempt(s, p.view.Nodes[t.Node])
+	return slices.ContainsFunc(p.machineTurns, func(t *machine.Turn) bool {
+		return t.ScaleSet == s.Name && t.Failed != nil && !t.Failed.Skipped && t.Attempt == p.attempt(s, p.world.Nodes[t.Node])
 	}) || slices.ContainsFunc(p.nodes, func(n machine.NodeState) bool {
 		return n.Set == s && n.Unit.State == v1alpha1.UnitFailed && !n.Unit.Skipped
 	})

@@ -36,13 +36,13 @@ func (c *Controller) forget(ctx context.Context, key types.NamespacedName, store
 	if err != nil {
 		return err
 	}
-	return c.clear(ctx, key, "", s)
+	return c.releaseStaleClaims(ctx, key, "", s)
 }
 
-// clear releases the nodes of a NodeRollout that is gone. live is the uid of the present one of this name, if there is one.
-func (c *Controller) clear(ctx context.Context, key types.NamespacedName, live types.UID, s fleet.Snapshot) error {
+// releaseStaleClaims releases the nodes of a NodeRollout that is gone. live is the uid of the present one of this name, if there is one.
+func (c *Controller) releaseStaleClaims(ctx context.Context, key types.NamespacedName, live types.UID, s fleet.Snapshot) error {
 	holder := node.Holder(turnof.Kind, key)
-	also := []node.Also{unshielding(holder)}
+	also := []node.Also{enablingScaleDown(holder)}
 	var errs []error
 	for _, n := range s.Objects {
 		claims := slices.DeleteFunc(slices.Clone(s.Nodes[n.Name].Claims), func(c v1alpha1.Claim) bool { return c.Rollout != holder || c.UID == live || c.Machine == "" })
@@ -69,22 +69,22 @@ func (p *pass) removeFinalizer(ctx context.Context) error {
 	}
 	for _, o := range p.Seen.Objects {
 		n := p.nodeOf(o)
-		if n.Claim != nil || n.Marked && !n.Unreadable || n.Shielded || node.Tainted(n.Node, p.taint) {
+		if n.Claim != nil || n.Marked && !n.Unreadable || n.ScaleDownDisabled || node.Tainted(n.Node, p.taint) {
 			return nil // It is released first.
 		}
 	}
 	log.FromContext(ctx).Info("nothing is left of the rollout")
-	return client.IgnoreNotFound(p.finalizer(ctx, controllerutil.RemoveFinalizer))
+	return client.IgnoreNotFound(p.editFinalizer(ctx, controllerutil.RemoveFinalizer))
 }
 
 // maybeSuspended reports whether the balancing of zones may be suspended in a set. If the spec is wrong, no cloud can be asked: only what this process has done
 // counts. Only AWS has something to suspend.
 func (p *pass) maybeSuspended(s *set) bool {
-	return !s.Absent && p.replacement.Provider.AWS != nil && ptr.Deref(s.suspended, p.ready)
+	return !s.Deleted && p.replacement.Provider.AWS != nil && ptr.Deref(s.suspended, p.ready)
 }
 
-// finalizer adds the NodeRollout's finalizer, or removes it.
-func (p *pass) finalizer(ctx context.Context, edit func(o client.Object, finalizer string) (edited bool)) error {
+// editFinalizer adds the NodeRollout's finalizer, or removes it.
+func (p *pass) editFinalizer(ctx context.Context, edit func(o client.Object, finalizer string) (edited bool)) error {
 	changed := p.stored.DeepCopy()
 	if !edit(changed, v1alpha1.FinalizerReplacement) {
 		return nil
@@ -96,8 +96,8 @@ func (p *pass) finalizer(ctx context.Context, edit func(o client.Object, finaliz
 	return nil
 }
 
-// unshielding enables scale-down of a node again, if this rollout has disabled it.
-func unshielding(holder string) node.Also {
+// enablingScaleDown enables scale-down of a node again, if this rollout has disabled it.
+func enablingScaleDown(holder string) node.Also {
 	return func(n *corev1.Node, by string) {
 		if n.Annotations[v1alpha1.AnnotationScaleDownBy] == holder {
 			node.Annotating(map[string]*string{v1alpha1.AnnotationScaleDownDisabled: nil, v1alpha1.AnnotationScaleDownBy: nil})(n, by)

@@ -29,7 +29,7 @@ func (p *pass) look(ctx context.Context) {
 	if p.api = c; err != nil {
 		p.api = nil
 		p.memo.trouble.record(err, p.Now)
-		p.markBlind(ctx)
+		p.markUnreadable(ctx)
 	} else {
 		p.findSets(ctx)
 	}
@@ -54,8 +54,8 @@ func (p *pass) look(ctx context.Context) {
 	})
 }
 
-// read reads a scale set and its machines.
-func (p *pass) read(ctx context.Context, s *set) error {
+// readSet reads a scale set and its machines.
+func (p *pass) readSet(ctx context.Context, s *set) error {
 	var ours []string
 	for i := range p.rollout.Status.Turns {
 		if t := &p.rollout.Status.Turns[i]; t.ScaleSet == s.Name {
@@ -73,16 +73,16 @@ func (p *pass) read(ctx context.Context, s *set) error {
 		return nil
 	}
 	s.markUnread(err, ours, p.Now)
-	log.FromContext(ctx).Info("a scale set can't be read", "scaleSet", s.Name, "reason", s.looking.reason, "message", s.looking.message, "gone", s.Absent, "again", s.looking.until)
+	log.FromContext(ctx).Info("a scale set can't be read", "scaleSet", s.Name, "reason", s.looking.reason, "message", s.looking.message, "gone", s.Deleted, "again", s.looking.until)
 	p.at(s.looking.until)
 	return err
 }
 
-// markBlind records that the list of scale sets is not known.
-func (p *pass) markBlind(ctx context.Context) {
+// markUnreadable records that the list of scale sets is not known.
+func (p *pass) markUnreadable(ctx context.Context) {
 	t := &p.memo.trouble
 	log.FromContext(ctx).Info("the cloud can't be asked", "reason", t.reason, "message", t.message, "again", t.until)
-	p.blind, p.blindMessage = t.reason, t.message
+	p.unreadable, p.unreadableMessage = t.reason, t.message
 	p.at(t.until)
 }
 
@@ -125,14 +125,14 @@ func (p *pass) findSets(ctx context.Context) {
 	case !isNew && p.Now.Before(again):
 		p.at(again)
 		return
-	case p.memo.trouble.isResting(p.Now):
-		p.markBlind(ctx)
+	case p.memo.trouble.isDelayed(p.Now):
+		p.markUnreadable(ctx)
 		return
 	}
 	found, err := call(ctx, p, "Find", func(ctx context.Context) (map[string]string, error) { return p.api.Find(ctx, ask) })
 	if err != nil {
 		p.memo.trouble.record(err, p.Now)
-		p.markBlind(ctx)
+		p.markUnreadable(ctx)
 		return
 	}
 	p.memo.trouble, p.memo.found = trouble{}, p.Now
@@ -164,7 +164,7 @@ func (p *pass) setNames() []string {
 		}
 	}
 	for name, s := range p.memo.sets {
-		if s.suspended != nil && *s.suspended && !s.Absent {
+		if s.suspended != nil && *s.suspended && !s.Deleted {
 			all[name] = true // It must still be resumed.
 		}
 	}
@@ -224,18 +224,18 @@ func (p *pass) lookAt(ctx context.Context, s *set) {
 		p.at(due)
 		return
 	}
-	if p.read(ctx, s) != nil {
+	if p.readSet(ctx, s) != nil {
 		return
 	}
 	for i := range operations {
-		if o := &operations[i]; o.Sent && !s.Absent {
+		if o := &operations[i]; o.Sent && !s.Deleted {
 			p.poll(ctx, s, o)
 		}
 	}
 	if !busy { // No turn needs the refused request any more.
 		s.Declined = ""
 		for _, t := range []*trouble{&s.changing, &s.adding} {
-			if !t.isResting(p.Now) {
+			if !t.isDelayed(p.Now) {
 				*t = trouble{}
 			}
 		}

@@ -26,7 +26,7 @@ func (p *pass) order(ctx context.Context) {
 	if p.api == nil {
 		return
 	}
-	for _, b := range append(p.orders, p.view.Batches(p.turns)...) {
+	for _, b := range append(p.orders, p.world.Batches(p.machineTurns)...) {
 		p.prepare(ctx, &b)
 	}
 }
@@ -61,14 +61,14 @@ func (p *pass) prepare(ctx context.Context, o *machine.Batch) {
 	if o.Image != "" {
 		operation.From = o.Set.Image
 	}
-	o.Ordered(operation)
+	o.RecordOrder(operation)
 }
 
 // recordRollbacks records the images that the cloud has restored.
 func (p *pass) recordRollbacks(ctx context.Context) {
 	for i := range p.rollout.Status.ScaleSets {
 		status := &p.rollout.Status.ScaleSets[i]
-		view := p.view.Sets[status.Name]
+		view := p.world.Sets[status.Name]
 		for j := range status.Operations {
 			o := &status.Operations[j]
 			if o.Kind != v1alpha1.CloudOperationSetImage || o.From == "" || view == nil || view.Operation(o.Token) != nil || !view.Ended[o.Token].OK {
@@ -86,7 +86,7 @@ func (p *pass) recordRollbacks(ctx context.Context) {
 // lower the capacity.
 func (p *pass) areThere(ctx context.Context, s *set, ids []string) bool {
 	isOld := s.changed || p.Clock.Since(s.LookedAt) >= lookJust
-	if isOld && (s.looking.isResting(p.Now) || p.read(ctx, s) != nil) {
+	if isOld && (s.looking.isDelayed(p.Now) || p.readSet(ctx, s) != nil) {
 		return false
 	}
 	return !slices.ContainsFunc(ids, func(id string) bool {
@@ -112,7 +112,7 @@ func (p *pass) recordRefusal(ctx context.Context, s *set, view *machine.Set, kin
 	t := s.recordFailure(kind, err, p.Now)
 	p.at(t.until)
 	s.stale = true
-	p.view.Refused(view, token, turns, t == &s.adding, err.Error())
+	p.world.RemoveRefused(view, token, turns, t == &s.adding, err.Error())
 }
 
 // suspend suspends zone balancing in scale sets with turns, and resumes it afterwards. Turns do not wait for it. A rollout that only detects suspends nothing,
@@ -124,18 +124,18 @@ func (p *pass) suspend(ctx context.Context) {
 	for name, s := range p.memo.sets {
 		api, can := p.api.ScaleSet(name).(cloud.Suspender)
 		isIn := func(t v1alpha1.MachineTurn) bool { return maySame(t.ScaleSet, name) }
-		wanted := !p.rules.DetectOnly && slices.ContainsFunc(p.turns, func(t *machine.Turn) bool { return t.ScaleSet == name && !t.Over })
+		wanted := !p.rules.DetectOnly && slices.ContainsFunc(p.machineTurns, func(t *machine.Turn) bool { return t.ScaleSet == name && !t.Over })
 		switch {
 		case !can:
 			s.suspended = new(bool)
 			continue
-		case !s.Known, s.Absent, s.suspended != nil && *s.suspended == wanted:
+		case !s.Known, s.Deleted, s.suspended != nil && *s.suspended == wanted:
 			s.suspending = trouble{}
 			continue
 		case !wanted && slices.ContainsFunc(p.others, func(r *v1alpha1.NodeRollout) bool { return slices.ContainsFunc(r.Status.Turns, isIn) }):
 			s.suspended, s.suspending = new(bool), trouble{} // The other rollout resumes it.
 			continue
-		case s.suspending.isResting(p.Now):
+		case s.suspending.isDelayed(p.Now):
 			p.at(s.suspending.until)
 			continue
 		}
@@ -156,14 +156,14 @@ func (p *pass) send(ctx context.Context) {
 		return
 	}
 	_ = turnof.Each(slices.Collect(maps.Values(p.memo.sets)), func(s *set) error {
-		view, rests := p.view.Sets[s.Name], s.changing.isResting(p.Now)
+		view, delayed := p.world.Sets[s.Name], s.changing.isDelayed(p.Now)
 		for _, o := range slices.Clone(view.Operations) {
 			switch {
-			case o.Sent || slices.ContainsFunc(p.turns, func(t *machine.Turn) bool { return t.Holds && t.Operation == o.Token }):
-			case !rests:
+			case o.Sent || slices.ContainsFunc(p.machineTurns, func(t *machine.Turn) bool { return t.HoldsOperation && t.Operation == o.Token }):
+			case !delayed:
 				p.sendOne(ctx, s, view, o)
 			case p.prepared[o.Token]:
-				p.view.Refused(view, o.Token, p.turns, false, s.changing.message)
+				p.world.RemoveRefused(view, o.Token, p.machineTurns, false, s.changing.message)
 			}
 		}
 		return nil
@@ -186,7 +186,7 @@ func (p *pass) sendOne(ctx context.Context, s *set, view *machine.Set, o v1alpha
 		log.FromContext(ctx).Info("operation sent", "scaleSet", s.Name, "kind", o.Kind, "count", o.Count, "machines", o.Machines, "token", o.Token)
 	case kind == cloud.KindConflict, kind == cloud.KindQuota, kind == cloud.KindFull,
 		first && (kind == cloud.KindDenied || kind == cloud.KindInvalid || kind == cloud.KindNotFound || kind == cloud.KindThrottled && o.Kind == v1alpha1.CloudOperationDelete):
-		p.recordRefusal(ctx, s, view, o.Kind, o.Token, p.turns, err)
+		p.recordRefusal(ctx, s, view, o.Kind, o.Token, p.machineTurns, err)
 	default:
 		if o.Kind == v1alpha1.CloudOperationAdd {
 			s.recordAnswer(err)

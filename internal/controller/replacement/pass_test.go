@@ -78,9 +78,9 @@ func passOf(t *testing.T, status v1alpha1.NodeRolloutStatus, nodes ...*corev1.No
 		p.Seen.Objects = append(p.Seen.Objects, n)
 		p.Seen.Nodes[n.Name] = &rollout.Node{Name: n.Name, Claims: claims}
 	}
-	p.view = &machine.World{Rules: p.rules, Now: noon, Sets: map[string]*machine.Set{}, Nodes: map[string]*machine.Node{}}
+	p.world = &machine.World{Rules: p.rules, Now: noon, Sets: map[string]*machine.Set{}, Nodes: map[string]*machine.Node{}}
 	for _, n := range nodes {
-		p.view.Nodes[n.Name] = p.nodeOf(n)
+		p.world.Nodes[n.Name] = p.nodeOf(n)
 	}
 	return p
 }
@@ -146,8 +146,8 @@ func TestCloudThatCantBeAsked(t *testing.T) {
 	if diff := cmp.Diff([]string{"another", "before", "set"}, names); diff != "" {
 		t.Error(diff)
 	}
-	if p.count(); p.blind != v1alpha1.ReasonCloudDenied {
-		t.Errorf("it is blind by %q", p.blind)
+	if p.countProgress(); p.unreadable != v1alpha1.ReasonCloudDenied {
+		t.Errorf("it is blind by %q", p.unreadable)
 	}
 }
 
@@ -156,20 +156,20 @@ func TestKeptSets(t *testing.T) {
 	p := passOf(t, v1alpha1.NodeRolloutStatus{ScaleSets: []v1alpha1.ScaleSetStatus{
 		{Name: "a", Image: "two", Machines: 3}, {Name: "b", Image: "two", PreviousImage: "one", Reason: v1alpha1.ReasonCloudError, Message: "down", Machines: 3},
 	}})
-	p.view.Sets["c"] = &machine.Set{Set: cloud.Set{Name: "c"}}
+	p.world.Sets["c"] = &machine.Set{Set: cloud.Set{Name: "c"}}
 	p.fillStatus()
 	want := []v1alpha1.ScaleSetStatus{{Name: "b", Image: "two", PreviousImage: "one"}, {Name: "c"}}
 	if diff := cmp.Diff(want, p.rollout.Status.ScaleSets); diff != "" {
 		t.Error(diff)
 	}
-	p.count()
+	p.countProgress()
 }
 
 func TestMessagesAreCut(t *testing.T) {
 	p := passOf(t, v1alpha1.NodeRolloutStatus{})
 	turn := turnIn(v1alpha1.MachineDraining)
 	turn.Message = strings.Repeat("x", 10000)
-	p.turns = []*machine.Turn{{MachineTurn: turn}}
+	p.machineTurns = []*machine.Turn{{MachineTurn: turn}}
 	p.fillStatus()
 	if n := len(p.rollout.Status.Turns[0].Message); n > 2000 {
 		t.Errorf("a message has %d characters", n)
@@ -206,7 +206,7 @@ func TestLeaves(t *testing.T) {
 	other := turnIn(v1alpha1.MachineLeaving)
 	other.Turn, other.Node = "other", "another"
 	all := []*machine.Turn{{MachineTurn: turnIn(v1alpha1.MachineLeaving)}, {MachineTurn: other}}
-	p.turns = all
+	p.machineTurns = all
 	there := []cloud.Machine{{ID: "m-old", State: cloud.Running}}
 	for name, tc := range map[string]struct {
 		phase       v1alpha1.MachinePhase
@@ -220,7 +220,7 @@ func TestLeaves(t *testing.T) {
 		"its replacement, the other too": {v1alpha1.MachineDiscarding, true, nil, ""},
 		"its replacement, having left":   {v1alpha1.MachineLeaving, true, there, ""},
 	} {
-		p.view.Sets["set"] = &machine.Set{Set: cloud.Set{Name: "set"}, Known: true, Machines: tc.machines}
+		p.world.Sets["set"] = &machine.Set{Set: cloud.Set{Name: "set"}, Known: true, Machines: tc.machines}
 		o := p.leaveOptions(&machine.Turn{MachineTurn: turnIn(tc.phase)}, tc.back)
 		if o.Replacement != tc.replacement || !o.Gone || !slices.Equal(o.Leaving, []string{"another"}) {
 			t.Errorf("%s: %+v", name, o)
@@ -282,13 +282,13 @@ func TestLeavesUnseen(t *testing.T) {
 		if tc.external {
 			p.replacement.ControlPlane = &v1alpha1.ControlPlane{Etcd: v1alpha1.EtcdExternal}
 		}
-		p.view.Sets["set"] = &machine.Set{Set: cloud.Set{Name: "set"}, Known: true, Machines: tc.machines}
+		p.world.Sets["set"] = &machine.Set{Set: cloud.Set{Name: "set"}, Known: true, Machines: tc.machines}
 		turn := &machine.Turn{MachineTurn: turnIn(v1alpha1.MachineDiscarding), Step: machine.StepLeave, OnReplacement: true}
 		turn.ReplacementNode = tc.seen
 		if err := p.step(t.Context(), turn); err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(tc.want, of.left); diff != "" || turn.Message != tc.unowned || p.memo.left[p.view.LeftKey(turn, true)] != (tc.unowned == "") {
+		if diff := cmp.Diff(tc.want, of.left); diff != "" || turn.Message != tc.unowned || p.memo.left[p.world.LeftKey(turn, true)] != (tc.unowned == "") {
 			t.Errorf("%s: %s, %q, %v", what, diff, turn.Message, p.memo.left)
 		}
 	}
@@ -323,13 +323,13 @@ func TestAsk(t *testing.T) {
 		if !tc.missing {
 			set.Machines = append(set.Machines, cloud.Machine{ID: "m-new", ProviderID: "sky://new"})
 		}
-		p.view.Sets["set"] = set
+		p.world.Sets["set"] = set
 		turn := &machine.Turn{MachineTurn: turnIn(tc.phase)}
 		turn.DeletesFirst = tc.deletesFirst
-		p.turns = []*machine.Turn{turn}
+		p.machineTurns = []*machine.Turn{turn}
 		p.askPlane(t.Context())
-		if turn.Unjoined != tc.notYet || turn.Waits != tc.waiting {
-			t.Errorf("%s: not yet %q, waiting %q", what, turn.Unjoined, turn.Waits)
+		if turn.WhyNotJoined != tc.notYet || turn.WhyOldMustStay != tc.waiting {
+			t.Errorf("%s: not yet %q, waiting %q", what, turn.WhyNotJoined, turn.WhyOldMustStay)
 		}
 	}
 }
@@ -346,13 +346,13 @@ func TestNodesInTurn(t *testing.T) {
 	}{
 		"listed": {func(_ *machine.Turn, p *pass, n *corev1.Node) {
 			n.Spec.ProviderID = "sky://new"
-			p.view.Sets["set"].Machines = []cloud.Machine{{ID: "m-new", ProviderID: "sky://new"}}
+			p.world.Sets["set"].Machines = []cloud.Machine{{ID: "m-new", ProviderID: "sky://new"}}
 		}, []string{"new", "old"}},
 		"not listed": {func(*machine.Turn, *pass, *corev1.Node) {}, []string{"new", "old"}},
 		"gone":       {func(t *machine.Turn, _ *pass, _ *corev1.Node) { t.Replacement = "" }, []string{"new", "old"}},
 		"another machine's": {func(_ *machine.Turn, p *pass, n *corev1.Node) {
 			n.Spec.ProviderID = "sky://other"
-			p.view.Sets["set"].Machines = []cloud.Machine{{ID: "m-other", ProviderID: "sky://other"}}
+			p.world.Sets["set"].Machines = []cloud.Machine{{ID: "m-other", ProviderID: "sky://other"}}
 		}, []string{"old"}},
 	} {
 		fresh := nodeNamed("new", func(n *corev1.Node) { n.Annotations[v1alpha1.AnnotationClaims] = claim })
@@ -360,7 +360,7 @@ func TestNodesInTurn(t *testing.T) {
 			fresh = nodeNamed("new")
 		}
 		p := passOf(t, v1alpha1.NodeRolloutStatus{}, nodeNamed("old"), fresh)
-		p.view.Sets["set"] = &machine.Set{Set: cloud.Set{Name: "set"}, Known: true}
+		p.world.Sets["set"] = &machine.Set{Set: cloud.Set{Name: "set"}, Known: true}
 		turn := &machine.Turn{MachineTurn: turnIn(v1alpha1.MachineDiscarding)}
 		tc.change(turn, p, fresh)
 		got := map[string]bool{}
@@ -395,12 +395,12 @@ func TestSendOne(t *testing.T) {
 		view := &machine.Set{Set: cloud.Set{Name: "set"}, Known: true, Operations: []v1alpha1.CloudOperation{o}}
 		turn := &machine.Turn{MachineTurn: turnIn(v1alpha1.MachineDeleting)}
 		turn.Operation = "token"
-		p.view.Sets["set"], p.turns = view, []*machine.Turn{turn}
+		p.world.Sets["set"], p.machineTurns = view, []*machine.Turn{turn}
 		p.sendOne(t.Context(), s, view, o)
 		if got := len(view.Operations) == 0 && turn.Operation == ""; got != tc.withdrawn {
 			t.Errorf("%s: %+v, %q", name, view.Operations, turn.Operation)
 		}
-		if !s.changing.isResting(p.Now) {
+		if !s.changing.isDelayed(p.Now) {
 			t.Errorf("%s: it is asked again at once", name)
 		}
 	}
@@ -420,9 +420,9 @@ func TestSend(t *testing.T) {
 		sky.fails = func(string, string) (before, after error) { return errors.New("the connection was lost"), nil }
 		p.api, p.memo.sets["set"], p.prepared["image"] = sky, newSet("set"), first
 		view := &machine.Set{Set: cloud.Set{Name: "set"}, Known: true, Operations: []v1alpha1.CloudOperation{add, image}}
-		p.view.Sets["set"] = view
+		p.world.Sets["set"] = view
 		p.send(t.Context())
-		if len(sky.calls) != 2 || !p.memo.sets["set"].changing.isResting(p.Now) {
+		if len(sky.calls) != 2 || !p.memo.sets["set"].changing.isDelayed(p.Now) {
 			t.Errorf("ordered now %v: called %v, %v", first, sky.calls, sky.times)
 		}
 		p.prepared["image"] = first
@@ -473,7 +473,7 @@ func TestPutBack(t *testing.T) {
 				}
 			}
 			p := next(v1alpha1.NodeRolloutStatus{ScaleSets: []v1alpha1.ScaleSetStatus{{Name: "set", Image: "images/two", PreviousImage: "images/one"}}})
-			p.prepare(t.Context(), &machine.Batch{Set: p.view.Sets["set"], Kind: v1alpha1.CloudOperationSetImage, Image: "images/one"})
+			p.prepare(t.Context(), &machine.Batch{Set: p.world.Sets["set"], Kind: v1alpha1.CloudOperationSetImage, Image: "images/one"})
 			write(p)
 			says(p, 1, "")
 
@@ -513,7 +513,7 @@ func TestPutBack(t *testing.T) {
 func TestCompleteImages(t *testing.T) {
 	nodeState := func(state v1alpha1.UnitState, change ...func(*machine.NodeState)) func(*pass) {
 		return func(p *pass) {
-			s := machine.NodeState{Set: p.view.Sets["set"], Machine: &cloud.Machine{}, Counted: true, Unit: rollout.Unit{State: state}}
+			s := machine.NodeState{Set: p.world.Sets["set"], Machine: &cloud.Machine{}, Counted: true, Unit: rollout.Unit{State: state}}
 			for _, how := range change {
 				how(&s)
 			}
@@ -525,7 +525,7 @@ func TestCompleteImages(t *testing.T) {
 		return func(p *pass) {
 			turn := &machine.Turn{MachineTurn: turnIn(v1alpha1.MachineSoaking)}
 			change(turn)
-			p.turns = append(p.turns, turn)
+			p.machineTurns = append(p.machineTurns, turn)
 		}
 	}
 	for name, tc := range map[string]struct {
@@ -548,11 +548,11 @@ func TestCompleteImages(t *testing.T) {
 		"a turn goes on":  {[]func(*pass){updated, turn(func(*machine.Turn) {})}, false, true},
 		"a turn is over":  {[]func(*pass){updated, turn(func(t *machine.Turn) { t.Over = true })}, true, true},
 		"another's turn":  {[]func(*pass){updated, turn(func(t *machine.Turn) { t.ScaleSet = "other" })}, true, true},
-		"it is not known": {[]func(*pass){updated, func(p *pass) { p.view.Sets["set"].Known = false }}, false, true},
+		"it is not known": {[]func(*pass){updated, func(p *pass) { p.world.Sets["set"].Known = false }}, false, true},
 	} {
 		for _, before := range []bool{false, true} {
 			p := passOf(t, v1alpha1.NodeRolloutStatus{ScaleSets: []v1alpha1.ScaleSetStatus{{Name: "set", Image: "two", Model: "2", Complete: before}}})
-			p.view.Sets["set"] = &machine.Set{Set: cloud.Set{Name: "set", Image: "two", Model: "2"}, Known: true}
+			p.world.Sets["set"] = &machine.Set{Set: cloud.Set{Name: "set", Image: "two", Model: "2"}, Known: true}
 			for _, how := range tc.with {
 				how(p)
 			}
@@ -584,19 +584,19 @@ func TestRollBack(t *testing.T) {
 		f.Skipped = skipped
 		turn := turnIn(v1alpha1.MachineDiscarding)
 		turn.ScaleSet, turn.Attempt, turn.Failed = set, attempt, &f
-		p.turns = append(p.turns, &machine.Turn{MachineTurn: turn})
+		p.machineTurns = append(p.machineTurns, &machine.Turn{MachineTurn: turn})
 	}
 	for i := range p.rollout.Status.ScaleSets {
 		name := p.rollout.Status.ScaleSets[i].Name
-		p.view.Sets[name] = &machine.Set{Set: cloud.Set{Name: name, Image: "two", Model: "2"}, Known: true}
+		p.world.Sets[name] = &machine.Set{Set: cloud.Set{Name: name, Image: "two", Model: "2"}, Known: true}
 	}
-	now := p.attempt(p.view.Sets["by-turn"], nil)
+	now := p.attempt(p.world.Sets["by-turn"], nil)
 	turn("by-turn", now, false)
 	turn("unknown", now, false)
 	turn("changed-since", "another", false)
 	turn("skipped", now, true)
 	turn("put-back", now, false)
-	p.nodes = []machine.NodeState{{Set: p.view.Sets["by-node"], Unit: rollout.Unit{State: v1alpha1.UnitFailed}}, {Set: p.view.Sets["well"], Unit: rollout.Unit{State: v1alpha1.UnitUpdated}}}
+	p.nodes = []machine.NodeState{{Set: p.world.Sets["by-node"], Unit: rollout.Unit{State: v1alpha1.UnitFailed}}, {Set: p.world.Sets["well"], Unit: rollout.Unit{State: v1alpha1.UnitUpdated}}}
 	for range 2 {
 		p.orders = nil
 		p.Decision.Halted.Message = "halted"
@@ -650,15 +650,15 @@ func TestAdoptNothingYet(t *testing.T) {
 			n.Annotations[v1alpha1.AnnotationDucklettStatus] = v1alpha1.DucklettUpgradeDrainStarted
 		})
 		p := passOf(t, v1alpha1.NodeRolloutStatus{}, n)
-		p.view.Attempt = p.attempt
+		p.world.Attempt = p.attempt
 		stop(p)
-		p.view.Sets["set"] = &machine.Set{Set: cloud.Set{Name: "set"}, Known: true, Machines: []cloud.Machine{{ID: "m-old", ProviderID: "sky://old"}, {ID: "m-new", UpToDate: true}}}
-		if err := p.adopt(t.Context()); err != nil || len(p.turns) > 0 {
-			t.Errorf("%s: %v, %+v", name, err, p.turns)
+		p.world.Sets["set"] = &machine.Set{Set: cloud.Set{Name: "set"}, Known: true, Machines: []cloud.Machine{{ID: "m-old", ProviderID: "sky://old"}, {ID: "m-new", UpToDate: true}}}
+		if err := p.adopt(t.Context()); err != nil || len(p.machineTurns) > 0 {
+			t.Errorf("%s: %v, %+v", name, err, p.machineTurns)
 		}
 		p.rollout.Spec.Strategy, p.problem = nil, nil
-		if err := p.adopt(t.Context()); err != nil || len(p.turns) != 1 {
-			t.Errorf("not %s: %v, %+v", name, err, p.turns)
+		if err := p.adopt(t.Context()); err != nil || len(p.machineTurns) != 1 {
+			t.Errorf("not %s: %v, %+v", name, err, p.machineTurns)
 		}
 	}
 }
@@ -683,12 +683,12 @@ func TestSetThatIsGone(t *testing.T) {
 		gone := after > goneAfter
 		p.lookAt(t.Context(), s)
 		p.lookAt(t.Context(), s) // At once, which changes nothing.
-		if s.Known != gone || s.Absent != gone || s.looking.reason != v1alpha1.ReasonScaleSetNotFound {
+		if s.Known != gone || s.Deleted != gone || s.looking.reason != v1alpha1.ReasonScaleSetNotFound {
 			t.Errorf("after %s: %+v", after, s)
 		}
 		p.gather()
-		if judged(t, p); p.turns[0].Over != gone || (len(p.view.Sets["set"].Operations) == 0) != gone {
-			t.Errorf("after %s: its turn is over: %v, %+v", after, p.turns[0].Over, p.view.Sets["set"].Operations)
+		if judged(t, p); p.machineTurns[0].Over != gone || (len(p.world.Sets["set"].Operations) == 0) != gone {
+			t.Errorf("after %s: its turn is over: %v, %+v", after, p.machineTurns[0].Over, p.world.Sets["set"].Operations)
 		}
 	}
 	sky.fails = nil
@@ -696,7 +696,7 @@ func TestSetThatIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Now = p.Now.Add(time.Hour)
-	if p.lookAt(t.Context(), s); s.Absent || len(s.Machines) != 1 {
+	if p.lookAt(t.Context(), s); s.Deleted || len(s.Machines) != 1 {
 		t.Errorf("it is there again: %+v", s)
 	}
 }
@@ -704,7 +704,7 @@ func TestSetThatIsGone(t *testing.T) {
 // No turn is written down, and none goes on, without the finalizer.
 func TestWriteKeeps(t *testing.T) {
 	p := passOf(t, v1alpha1.NodeRolloutStatus{Turns: []v1alpha1.MachineTurn{turnIn(v1alpha1.MachineSoaking)}})
-	p.turns = []*machine.Turn{{MachineTurn: p.rollout.Status.Turns[0]}}
+	p.machineTurns = []*machine.Turn{{MachineTurn: p.rollout.Status.Turns[0]}}
 	if err := p.write(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -797,7 +797,7 @@ func TestSuspend(t *testing.T) {
 		p.memo.sets["set"] = newSet("set")
 		p.memo.sets["set"].Known, p.memo.sets["set"].suspended = true, tc.before
 		if tc.turn {
-			p.turns = []*machine.Turn{{MachineTurn: turnIn(v1alpha1.MachineDiscarding)}}
+			p.machineTurns = []*machine.Turn{{MachineTurn: turnIn(v1alpha1.MachineDiscarding)}}
 		}
 		for range 2 {
 			p.suspend(t.Context())
@@ -819,14 +819,14 @@ func TestUnresumed(t *testing.T) {
 		"being deleted": {ending: true, want: "the balancing of zones in scale set set can't be suspended or resumed: resuming it, no right"}, //nolint:dupword // The set is called set.
 		"going on":      {want: "the balancing of zones in scale set set can't be suspended or resumed: resuming it, no right"},               //nolint:dupword // The set is called set.
 		"told then":     {ending: true, after: func(p *pass) { p.api = suspending{} }},
-		"gone then":     {ending: true, after: func(p *pass) { p.memo.sets["set"].Absent = true }},
-		"a turn then":   {after: func(p *pass) { p.turns = []*machine.Turn{{MachineTurn: turnIn(v1alpha1.MachineAdding)}} }},
+		"gone then":     {ending: true, after: func(p *pass) { p.memo.sets["set"].Deleted = true }},
+		"a turn then":   {after: func(p *pass) { p.machineTurns = []*machine.Turn{{MachineTurn: turnIn(v1alpha1.MachineAdding)}} }},
 	} {
 		p := passOf(t, v1alpha1.NodeRolloutStatus{})
 		s := newSet("set")
 		s.Known, s.suspended, p.memo.sets["set"] = true, ptr.To(true), s
 		p.api = suspending{fails: cloud.Errorf(cloud.KindDenied, "resuming it, no right")}
-		if err := p.finalizer(t.Context(), controllerutil.AddFinalizer); err != nil {
+		if err := p.editFinalizer(t.Context(), controllerutil.AddFinalizer); err != nil {
 			t.Fatal(err)
 		}
 		if p.rules.Ending = tc.ending; tc.ending {
@@ -838,7 +838,7 @@ func TestUnresumed(t *testing.T) {
 			p.Now = p.Now.Add(lookBusy)
 			p.suspend(t.Context())
 		}
-		note := p.count().Note
+		note := p.countProgress().Note
 		if said := strings.Contains(note, "or resumed"); said != (tc.want != "") || !strings.Contains(note, tc.want) {
 			t.Errorf("%s: %s", name, note)
 		}
@@ -858,17 +858,17 @@ func TestLeave(t *testing.T) {
 		stays  bool
 	}{
 		"nothing is left":  {change: func(*pass) {}},
-		"it can't be done": {change: func(p *pass) { p.ready, p.view = false, nil }},
+		"it can't be done": {change: func(p *pass) { p.ready, p.world = false, nil }},
 		"a turn":           {func(p *pass) { p.rollout.Status.Turns = make([]v1alpha1.MachineTurn, 1) }, true},
-		"a turn, it can't": {func(p *pass) { p.ready, p.view, p.rollout.Status.Turns = false, nil, make([]v1alpha1.MachineTurn, 1) }, true},
+		"a turn, it can't": {func(p *pass) { p.ready, p.world, p.rollout.Status.Turns = false, nil, make([]v1alpha1.MachineTurn, 1) }, true},
 		"an operation": {func(p *pass) {
 			p.rollout.Status.ScaleSets = []v1alpha1.ScaleSetStatus{{Operations: make([]v1alpha1.CloudOperation, 1)}}
 		}, true},
 		"a claim, it can't": {func(p *pass) {
-			p.ready, p.view, p.Seen.Nodes["old"].Claims = false, nil, []v1alpha1.Claim{{Rollout: p.holder, UID: p.rollout.UID}}
+			p.ready, p.world, p.Seen.Nodes["old"].Claims = false, nil, []v1alpha1.Claim{{Rollout: p.holder, UID: p.rollout.UID}}
 		}, true},
 		"suspended":           {func(p *pass) { p.memo.sets["set"].suspended = ptr.To(true) }, true},
-		"suspended, and gone": {change: func(p *pass) { p.memo.sets["set"].suspended, p.memo.sets["set"].Absent = ptr.To(true), true }},
+		"suspended, and gone": {change: func(p *pass) { p.memo.sets["set"].suspended, p.memo.sets["set"].Deleted = ptr.To(true), true }},
 		"perhaps suspended":   {func(p *pass) { p.memo.sets["set"].suspended = nil }, true},
 		"no cloud that does it": {change: func(p *pass) {
 			p.memo.sets["set"].suspended, p.replacement.Provider = nil, v1alpha1.CloudProvider{GCP: &v1alpha1.GCPProvider{}}
@@ -878,7 +878,7 @@ func TestLeave(t *testing.T) {
 		p.rollout.DeletionTimestamp = &metav1.Time{Time: noon}
 		p.memo.sets["set"] = newSet("set")
 		p.memo.sets["set"].suspended = ptr.To(false)
-		if err := p.finalizer(t.Context(), controllerutil.AddFinalizer); err != nil {
+		if err := p.editFinalizer(t.Context(), controllerutil.AddFinalizer); err != nil {
 			t.Fatal(err)
 		}
 		tc.change(p)
@@ -902,7 +902,7 @@ func TestDeleteNode(t *testing.T) {
 		})
 		p := passOf(t, v1alpha1.NodeRolloutStatus{}, n)
 		turn := &machine.Turn{MachineTurn: turnIn(v1alpha1.MachineDeleting)}
-		if err := p.deleteNode(t.Context(), turn, p.view.Nodes["old"]); err != nil {
+		if err := p.deleteNode(t.Context(), turn, p.world.Nodes["old"]); err != nil {
 			t.Fatal(err)
 		}
 		err := p.Client.Get(t.Context(), types.NamespacedName{Name: "old"}, &corev1.Node{})
@@ -936,7 +936,7 @@ func TestAbsentNodes(t *testing.T) {
 	}
 	count("old")
 	now := &machine.Turn{MachineTurn: turn}
-	if err := p.recordEvicted(t.Context(), now, p.view.Nodes["new"]); err != nil || now.Absent != nil {
+	if err := p.recordEvicted(t.Context(), now, p.world.Nodes["new"]); err != nil || now.Absent != nil {
 		t.Fatal(err, now.Absent)
 	}
 	replacement := &corev1.Node{}
@@ -953,7 +953,7 @@ func TestAbsentNodes(t *testing.T) {
 // A node that is cordoned was schedulable before: its drain begins anew.
 func TestCordonBeginsAnew(t *testing.T) {
 	p := passOf(t, v1alpha1.NodeRolloutStatus{}, nodeNamed("old"))
-	n := p.view.Nodes["old"]
+	n := p.world.Nodes["old"]
 	if err := p.Client.Get(t.Context(), types.NamespacedName{Name: "old"}, n.Node); err != nil {
 		t.Fatal(err)
 	}
@@ -1005,8 +1005,8 @@ func TestWavesHeedHealth(t *testing.T) {
 			p.Seen.Nodes["new"].Taints = []corev1.Taint{{Key: "broken"}}
 		}
 		p.nodes = []machine.NodeState{
-			{Node: p.view.Nodes["new"], Counted: true, Unit: rollout.Unit{Node: "new", State: v1alpha1.UnitUpdated}},
-			{Node: p.view.Nodes["old"], Counted: true, Unit: rollout.Unit{Node: "old", State: v1alpha1.UnitOutdated}},
+			{Node: p.world.Nodes["new"], Counted: true, Unit: rollout.Unit{Node: "new", State: v1alpha1.UnitUpdated}},
+			{Node: p.world.Nodes["old"], Counted: true, Unit: rollout.Unit{Node: "old", State: v1alpha1.UnitOutdated}},
 		}
 		p.Turns = p.units()
 		p.Decide(p.Seen.Fleet)
@@ -1081,13 +1081,13 @@ func TestWavesBeginAnew(t *testing.T) {
 func TestBeginOncePerMachine(t *testing.T) {
 	p := passOf(t, v1alpha1.NodeRolloutStatus{}, nodeNamed("again"))
 	set := &machine.Set{Set: cloud.Set{Name: "set", Capacity: 3}, Known: true, Machines: []cloud.Machine{{ID: "m-old"}}}
-	p.view.Sets["set"] = set
-	p.turns = []*machine.Turn{{MachineTurn: turnIn(v1alpha1.MachineSoaking)}}
-	p.nodes = []machine.NodeState{{Node: p.view.Nodes["again"], Set: set, Machine: &set.Machines[0], Unit: rollout.Unit{Node: "again"}}}
+	p.world.Sets["set"] = set
+	p.machineTurns = []*machine.Turn{{MachineTurn: turnIn(v1alpha1.MachineSoaking)}}
+	p.nodes = []machine.NodeState{{Node: p.world.Nodes["again"], Set: set, Machine: &set.Machines[0], Unit: rollout.Unit{Node: "again"}}}
 	p.Decision.Start = []string{"again"}
 	p.begin(t.Context(), p.units())
-	if len(p.turns) != 1 || len(p.Decision.Waiting) != 1 || p.Decision.Waiting[0].Reason != v1alpha1.ReasonMachineUnknown {
-		t.Errorf("%d turns, %+v", len(p.turns), p.Decision.Waiting)
+	if len(p.machineTurns) != 1 || len(p.Decision.Waiting) != 1 || p.Decision.Waiting[0].Reason != v1alpha1.ReasonMachineUnknown {
+		t.Errorf("%d turns, %+v", len(p.machineTurns), p.Decision.Waiting)
 	}
 }
 
@@ -1105,9 +1105,9 @@ func TestOverdueIsTold(t *testing.T) {
 	p.gather()
 	for range 2 {
 		judged(t, p)
-		p.recordProgress(p.turns[0], &p.before.Turns[0])
-		if len(p.Pending) != 1 || p.Pending[0].Reason != "Failed" || p.turns[0].Unit.State != v1alpha1.UnitFailed || p.turns[0].Phase != v1alpha1.MachineAdding {
-			t.Errorf("%+v, %+v", p.Pending, p.turns[0])
+		p.recordProgress(p.machineTurns[0], &p.before.Turns[0])
+		if len(p.Pending) != 1 || p.Pending[0].Reason != "Failed" || p.machineTurns[0].Unit.State != v1alpha1.UnitFailed || p.machineTurns[0].Phase != v1alpha1.MachineAdding {
+			t.Errorf("%+v, %+v", p.Pending, p.machineTurns[0])
 		}
 		p.fillStatus()
 		p.before = p.rollout.Status
@@ -1120,7 +1120,7 @@ func TestForgetsADeletedSet(t *testing.T) {
 	s := newSet("set")
 	s.suspended, p.memo.sets["set"] = ptr.To(true), s
 	for _, absent := range []bool{false, true} {
-		s.Absent = absent
+		s.Deleted = absent
 		if names := p.setNames(); (len(names) == 0) != absent {
 			t.Errorf("absent %v: %v", absent, names)
 		}
@@ -1167,19 +1167,19 @@ func TestMarksOfDucklettStay(t *testing.T) {
 		change func(*pass)
 		stay   bool
 	}{
-		"nothing was added": {func(p *pass) { p.view.Sets["set"].Machines = p.view.Sets["set"].Machines[:1] }, false},
-		"too many turns":    {func(p *pass) { p.turns = slices.Repeat([]*machine.Turn{{}}, v1alpha1.MaxMachineTurns) }, true},
-		"being deleted":     {func(p *pass) { p.view.Ending, p.rules.Ending = true, true }, true},
+		"nothing was added": {func(p *pass) { p.world.Sets["set"].Machines = p.world.Sets["set"].Machines[:1] }, false},
+		"too many turns":    {func(p *pass) { p.machineTurns = slices.Repeat([]*machine.Turn{{}}, v1alpha1.MaxMachineTurns) }, true},
+		"being deleted":     {func(p *pass) { p.world.Ending, p.rules.Ending = true, true }, true},
 	} {
 		p := passOf(t, v1alpha1.NodeRolloutStatus{}, nodeNamed("old", func(n *corev1.Node) {
 			n.Annotations[v1alpha1.AnnotationDucklettStatus] = v1alpha1.DucklettUpgradeDrainStarted
 		}))
-		p.view.Attempt = p.attempt
-		p.view.Sets["set"] = &machine.Set{Set: cloud.Set{Name: "set"}, Known: true, Machines: []cloud.Machine{{ID: "m-old", ProviderID: "sky://old"}, {ID: "m-new", UpToDate: true}}}
+		p.world.Attempt = p.attempt
+		p.world.Sets["set"] = &machine.Set{Set: cloud.Set{Name: "set"}, Known: true, Machines: []cloud.Machine{{ID: "m-old", ProviderID: "sky://old"}, {ID: "m-new", UpToDate: true}}}
 		tc.change(p)
-		before := len(p.turns)
-		if err := p.adopt(t.Context()); err != nil || len(p.turns) != before {
-			t.Errorf("%s: %v, %d turns", name, err, len(p.turns))
+		before := len(p.machineTurns)
+		if err := p.adopt(t.Context()); err != nil || len(p.machineTurns) != before {
+			t.Errorf("%s: %v, %d turns", name, err, len(p.machineTurns))
 		}
 		n := &corev1.Node{}
 		if err := p.Client.Get(t.Context(), types.NamespacedName{Name: "old"}, n); err != nil || machine.LeftByDucklett(n) != tc.stay {
@@ -1193,10 +1193,10 @@ func TestReleasedBeforeItsTurnBegins(t *testing.T) {
 	for step, want := range map[machine.Step]int{machine.StepNone: 1, machine.StepRelease: 0} {
 		p := passOf(t, v1alpha1.NodeRolloutStatus{}, nodeNamed("old"))
 		set := &machine.Set{Set: cloud.Set{Name: "set", Capacity: 3}, Known: true, Machines: []cloud.Machine{{ID: "m-old"}}}
-		p.view.Surge, p.view.Attempt, p.Decision.Start = rollout.Amount{N: 1}, p.attempt, []string{"old"}
-		p.nodes = []machine.NodeState{{Node: p.view.Nodes["old"], Set: set, Machine: &set.Machines[0], Step: step, Unit: rollout.Unit{Node: "old"}}}
-		if p.begin(t.Context(), p.units()); len(p.turns) != want || len(p.nodes) != 1-want {
-			t.Errorf("%q: %d turns, %d nodes", step, len(p.turns), len(p.nodes))
+		p.world.Surge, p.world.Attempt, p.Decision.Start = rollout.Amount{N: 1}, p.attempt, []string{"old"}
+		p.nodes = []machine.NodeState{{Node: p.world.Nodes["old"], Set: set, Machine: &set.Machines[0], Step: step, Unit: rollout.Unit{Node: "old"}}}
+		if p.begin(t.Context(), p.units()); len(p.machineTurns) != want || len(p.nodes) != 1-want {
+			t.Errorf("%q: %d turns, %d nodes", step, len(p.machineTurns), len(p.nodes))
 		}
 	}
 }
@@ -1204,8 +1204,8 @@ func TestReleasedBeforeItsTurnBegins(t *testing.T) {
 // What a turn has done is counted only after its status is written: after a conflict the next pass counts it.
 func TestCountsOnceAfterAConflict(t *testing.T) {
 	p := passOf(t, v1alpha1.NodeRolloutStatus{Turns: []v1alpha1.MachineTurn{turnIn(v1alpha1.MachineJoining)}})
-	p.turns = []*machine.Turn{{MachineTurn: turnIn(v1alpha1.MachineDiscarding)}}
-	p.turns[0].Failed = &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonReplacementFailed, Message: "no", Time: metav1.Time{Time: noon}}
+	p.machineTurns = []*machine.Turn{{MachineTurn: turnIn(v1alpha1.MachineDiscarding)}}
+	p.machineTurns[0].Failed = &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonReplacementFailed, Message: "no", Time: metav1.Time{Time: noon}}
 	p.fillStatus()
 	fresh := p.stored.DeepCopy()
 	fresh.SetAnnotations(map[string]string{"changed": "meanwhile"})
@@ -1254,9 +1254,9 @@ func (guard) Protected(context.Context, string) (bool, error) {
 func TestProtectionThatCantBeRead(t *testing.T) {
 	p := passOf(t, v1alpha1.NodeRolloutStatus{})
 	p.api, p.memo.sets["set"] = guarded{}, newSet("set")
-	p.view.Sets["set"] = &machine.Set{Set: cloud.Set{Name: "set"}, Known: true, Machines: []cloud.Machine{{ID: "m-old"}}}
+	p.world.Sets["set"] = &machine.Set{Set: cloud.Set{Name: "set"}, Known: true, Machines: []cloud.Machine{{ID: "m-old"}}}
 	turn := &machine.Turn{MachineTurn: turnIn(v1alpha1.MachineClaiming), Claimable: true}
-	p.turns = []*machine.Turn{turn}
+	p.machineTurns = []*machine.Turn{turn}
 	p.checkProtection(t.Context())
 	if turn.Claimable || turn.Unit.Reason != v1alpha1.ReasonCloudDenied || turn.Unit.Message != "no right" {
 		t.Errorf("%+v", turn)
@@ -1273,7 +1273,7 @@ func TestMessageOfSeveralUnreadSets(t *testing.T) {
 			p.memo.sets[name].looking.record(errors.New("down"), noon)
 		}
 		p.gather()
-		messages[p.blindMessage] = true
+		messages[p.unreadableMessage] = true
 	}
 	if len(messages) != 1 {
 		t.Errorf("%v", messages)
@@ -1289,7 +1289,7 @@ func TestEtcdIsAskedForOutdatedMachines(t *testing.T) {
 		p := passOf(t, v1alpha1.NodeRolloutStatus{})
 		of := &plane{}
 		p.options.Plane, p.rules.ControlPlane, p.rules.DetectOnly = of, true, tc.detects
-		p.view.Sets["set"] = &machine.Set{Set: cloud.Set{Name: "set"}, Known: true, Machines: []cloud.Machine{{ID: "m-old", UpToDate: tc.upToDate}}}
+		p.world.Sets["set"] = &machine.Set{Set: cloud.Set{Name: "set"}, Known: true, Machines: []cloud.Machine{{ID: "m-old", UpToDate: tc.upToDate}}}
 		if p.askPlane(t.Context()); of.asked != tc.want {
 			t.Errorf("%s: asked %d times", name, of.asked)
 		}

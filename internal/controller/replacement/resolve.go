@@ -28,8 +28,8 @@ const (
 	defaultCheckPeriod = 5 * time.Minute
 )
 
-// world is what the spec of one NodeRollout says.
-type world struct {
+// settings are what the spec of one NodeRollout says.
+type settings struct {
 	rollout *v1alpha1.NodeRollout
 	holder  string
 	// ready is false while the spec can't be carried out: turns stay as they are.
@@ -48,49 +48,49 @@ type world struct {
 }
 
 // resolve parses the spec, or says why it can't be carried out.
-func resolve(r *v1alpha1.NodeRollout, malformed error) (*world, error) {
-	w := &world{
+func resolve(r *v1alpha1.NodeRollout, malformed error) (*settings, error) {
+	s := &settings{
 		rollout: r, holder: node.Holder(turnof.Kind, client.ObjectKeyFromObject(r)), selector: labels.Nothing(), taint: nodeturn.TaintOf(r.Name), optOut: v1alpha1.LabelNodeRollout(r.Name), checkPeriod: defaultCheckPeriod,
 	}
 	if malformed != nil {
-		return w, malformed
+		return s, malformed
 	}
-	if err := w.parse(); err != nil {
-		return w, err
+	if err := s.parse(); err != nil {
+		return s, err
 	}
-	w.ready = true
-	if s := rollout.New(r.Spec.Strategy, 0, 1); s.Problem() != "" {
-		return w, errors.New(s.Problem()) // No turn begins, and turns under way go on.
+	s.ready = true
+	if strategy := rollout.New(r.Spec.Strategy, 0, 1); strategy.Problem() != "" {
+		return s, errors.New(strategy.Problem()) // No turn begins, and turns under way go on.
 	}
-	return w, nil
+	return s, nil
 }
 
-func (w *world) parse() (err error) {
-	spec := &w.rollout.Spec
-	w.replacement = *spec.Replacement
-	r := &w.replacement
-	w.rules = machine.Rules{
+func (s *settings) parse() (err error) {
+	spec := &s.rollout.Spec
+	s.replacement = *spec.Replacement
+	r := &s.replacement
+	s.rules = machine.Rules{
 		OnFull: r.OnFull, Timeout: defaultTimeout, MatchOSImage: r.ImageMatch == v1alpha1.ImageMatchOSImage, ControlPlane: r.ControlPlane != nil,
-		Drains: spec.Drain == nil || !spec.Drain.Disabled, DetectOnly: r.DetectOnly, Ending: w.rollout.DeletionTimestamp != nil, ScaleSets: r.ScaleSets, Strategy: spec.Strategy,
+		Drains: spec.Drain == nil || !spec.Drain.Disabled, DetectOnly: r.DetectOnly, Ending: s.rollout.DeletionTimestamp != nil, ScaleSets: r.ScaleSets, Strategy: spec.Strategy,
 	}
-	if w.rules.Surge, err = rollout.ParseAmount(ptr.Deref(r.Surge, intstr.FromInt32(1))); err != nil {
+	if s.rules.Surge, err = rollout.ParseAmount(ptr.Deref(r.Surge, intstr.FromInt32(1))); err != nil {
 		return fmt.Errorf("spec.replacement.surge: %w", err)
 	}
-	w.rules.KeepFailed, w.checkPeriod = duration(r.KeepFailedFor, 0), duration(r.CheckPeriod, defaultCheckPeriod)
+	s.rules.KeepFailed, s.checkPeriod = duration(r.KeepFailedFor, 0), duration(r.CheckPeriod, defaultCheckPeriod)
 	if ready := r.ReplacementReady; ready != nil {
-		w.rules.StartupTaints, w.rules.Timeout = ready.StartupTaints, duration(ready.Timeout, defaultTimeout)
+		s.rules.StartupTaints, s.rules.Timeout = ready.StartupTaints, duration(ready.Timeout, defaultTimeout)
 	}
 	e := r.ExcludeFromLoadBalancers
-	if w.exclude = e == nil || !e.Disabled; e != nil && w.exclude {
-		w.rules.Wait = duration(e.Wait, 0)
+	if s.exclude = e == nil || !e.Disabled; e != nil && s.exclude {
+		s.rules.Wait = duration(e.Wait, 0)
 	}
-	if w.drain, err = drain.OptionsOf(spec.Drain); err != nil {
+	if s.drain, err = drain.OptionsOf(spec.Drain); err != nil {
 		return err
 	}
 	asked := *r
 	asked.DetectOnly, asked.CheckPeriod, asked.KeepFailedFor, asked.Surge, asked.Rollback = false, nil, nil, nil, false
-	w.spec = nodeturn.Digest(asked, spec.Drain, spec.Health, w.rollout.Annotations[v1alpha1.AnnotationRetry])
-	w.selector, err = nodeturn.NodeSelector(spec)
+	s.spec = nodeturn.Digest(asked, spec.Drain, spec.Health, s.rollout.Annotations[v1alpha1.AnnotationRetry])
+	s.selector, err = nodeturn.NodeSelector(spec)
 	return err
 }
 
@@ -100,13 +100,13 @@ func duration(d *metav1.Duration, otherwise time.Duration) time.Duration {
 
 // attempt is a hash of what a turn in this set depends on. A failed turn is tried again when it changes: with the settings for replacement, drain and health,
 // with the model, or when a person asks for a retry.
-func (w *world) attempt(s *machine.Set, n *machine.Node) string {
-	model, retry := s.Model, ""
-	if w.rules.MatchOSImage {
-		model = s.ImageName
+func (s *settings) attempt(set *machine.Set, n *machine.Node) string {
+	model, retry := set.Model, ""
+	if s.rules.MatchOSImage {
+		model = set.ImageName
 	}
 	if n != nil {
 		retry = n.Annotations[v1alpha1.AnnotationRetry]
 	}
-	return nodeturn.Digest(w.spec, model, retry)
+	return nodeturn.Digest(s.spec, model, retry)
 }

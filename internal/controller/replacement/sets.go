@@ -46,7 +46,7 @@ func (t *trouble) record(err error, now time.Time) {
 	t.until = now.Add(max(wait, cloud.RetryAfter(err)))
 }
 
-func (t *trouble) isResting(now time.Time) bool { return now.Before(t.until) }
+func (t *trouble) isDelayed(now time.Time) bool { return now.Before(t.until) }
 
 // reasons are the reasons for kinds of errors; that of any other kind is CloudError.
 var reasons = map[cloud.Kind]v1alpha1.Reason{
@@ -140,7 +140,7 @@ func (s *set) update(d cloud.Set, machines []cloud.Machine, ours []string, now t
 		s.Declined = "" // Another model is wanted now.
 	}
 	d.Name = s.Name // The cloud may spell it in another way.
-	s.Set.Set, s.Machines, s.Known, s.Absent, s.LookedAt = d, machines, true, false, now
+	s.Set.Set, s.Machines, s.Known, s.Deleted, s.LookedAt = d, machines, true, false, now
 	s.looking, s.changed, s.stale, s.unfound = trouble{}, false, false, time.Time{}
 	clear(s.unprotected)
 	for i := range s.Machines {
@@ -161,7 +161,7 @@ func (s *set) markUnread(err error, ours []string, now time.Time) {
 		}
 		if since, looking := s.unfound, s.looking; now.Sub(since) >= goneAfter {
 			s.update(cloud.Set{}, nil, ours, now)
-			s.Absent, s.unfound, s.looking = true, since, looking
+			s.Deleted, s.unfound, s.looking = true, since, looking
 		}
 	}
 	clear(s.Ended)
@@ -204,9 +204,9 @@ func (s *set) view(operations []v1alpha1.CloudOperation, now time.Time) *machine
 			v.Trouble, v.TroubleMessage = t.reason, t.message
 		}
 		switch {
-		case t == &s.adding && t.isResting(now):
+		case t == &s.adding && t.isDelayed(now):
 			v.NoRoom, v.NoRoomMessage = t.reason, t.message
-		case v.Reason == "" && (t.isResting(now) || t == &s.looking && t.failures > 0):
+		case v.Reason == "" && (t.isDelayed(now) || t == &s.looking && t.failures > 0):
 			v.Reason, v.Message = t.reason, t.message
 		}
 	}

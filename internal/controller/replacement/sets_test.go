@@ -30,7 +30,7 @@ func TestTrouble(t *testing.T) {
 	want := []time.Duration{
 		time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, 32 * time.Second, 64 * time.Second, 2 * time.Minute, 2 * time.Minute,
 	}
-	if !slices.Equal(waits, want) || x.reason != v1alpha1.ReasonCloudQuota || x.message != "no cores" || !x.isResting(noon) {
+	if !slices.Equal(waits, want) || x.reason != v1alpha1.ReasonCloudQuota || x.message != "no cores" || !x.isDelayed(noon) {
 		t.Errorf("%v, %+v", waits, x)
 	}
 	x = trouble{}
@@ -193,7 +193,7 @@ func TestReadsOfADeletedSet(t *testing.T) {
 		waits = append(waits, s.looking.until.Sub(at))
 		at = at.Add(goneAfter)
 	}
-	if want := []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second}; !slices.Equal(waits, want) || !s.Absent {
+	if want := []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second}; !slices.Equal(waits, want) || !s.Deleted {
 		t.Errorf("%v, %+v", waits, s)
 	}
 }

@@ -28,11 +28,11 @@ import (
 // fillStatus puts turns, operations, scale sets and the revision into the status together: the next revision is derived from these.
 func (p *pass) fillStatus() {
 	s := &p.rollout.Status
-	if s.Revision != p.view.Revision {
-		s.Revision, s.TurnSeconds = p.view.Revision, 0
+	if s.Revision != p.world.Revision {
+		s.Revision, s.TurnSeconds = p.world.Revision, 0
 	}
 	s.Turns = nil
-	for _, t := range p.turns {
+	for _, t := range p.machineTurns {
 		if !t.Over {
 			turn := t.MachineTurn
 			turn.Message = nodeturn.Short(turn.Message)
@@ -40,7 +40,7 @@ func (p *pass) fillStatus() {
 		}
 	}
 	known := map[string]v1alpha1.ScaleSetStatus{}
-	for name := range p.view.Sets {
+	for name := range p.world.Sets {
 		known[name] = v1alpha1.ScaleSetStatus{}
 	}
 	for i := range s.ScaleSets {
@@ -48,11 +48,11 @@ func (p *pass) fillStatus() {
 	}
 	s.ScaleSets = nil
 	for _, name := range slices.Sorted(maps.Keys(known)) {
-		set, view := known[name], p.view.Sets[name]
+		set, view := known[name], p.world.Sets[name]
 		switch {
 		case view != nil:
-			set = p.noteSet(set, view)
-		case p.blind != "": // The set may still be in the rollout.
+			set = p.setStatus(set, view)
+		case p.unreadable != "": // The set may still be in the rollout.
 		case set.PreviousImage == "" && set.RolledBack == "":
 			continue
 		default:
@@ -62,9 +62,9 @@ func (p *pass) fillStatus() {
 	}
 }
 
-// noteSet is the status of a scale set after the one before.
-func (p *pass) noteSet(before v1alpha1.ScaleSetStatus, view *machine.Set) v1alpha1.ScaleSetStatus {
-	after := machine.Note(before, view, p.outdated(view))
+// setStatus is the status of a scale set after the one before.
+func (p *pass) setStatus(before v1alpha1.ScaleSetStatus, view *machine.Set) v1alpha1.ScaleSetStatus {
+	after := machine.NextSetStatus(before, view, p.outdated(view))
 	if view.Known {
 		after.Complete = !p.hasFailures(view) && (after.Complete || p.isComplete(view))
 	}
@@ -77,7 +77,7 @@ func (p *pass) noteSet(before v1alpha1.ScaleSetStatus, view *machine.Set) v1alph
 // outdated counts the outdated machines of a set.
 func (p *pass) outdated(s *machine.Set) (n int) {
 	for i := range s.Machines {
-		if m := &s.Machines[i]; p.view.Outdated(s, m, p.view.NodeOf(m)) {
+		if m := &s.Machines[i]; p.world.Outdated(s, m, p.world.NodeOf(m)) {
 			n++
 		}
 	}
@@ -96,7 +96,7 @@ func (p *pass) isComplete(s *machine.Set) bool {
 			return false
 		}
 	}
-	return updated && !slices.ContainsFunc(p.turns, func(t *machine.Turn) bool { return !t.Over && t.ScaleSet == s.Name })
+	return updated && !slices.ContainsFunc(p.machineTurns, func(t *machine.Turn) bool { return !t.Over && t.ScaleSet == s.Name })
 }
 
 // intent is the part of a status that must be written before anything is sent.
@@ -122,7 +122,7 @@ func (p *pass) isWritten() bool {
 func (p *pass) write(ctx context.Context) error {
 	p.fillStatus()
 	if len(p.rollout.Status.Turns) > 0 && !p.rules.Ending {
-		if err := p.finalizer(ctx, controllerutil.AddFinalizer); err != nil {
+		if err := p.editFinalizer(ctx, controllerutil.AddFinalizer); err != nil {
 			p.unwritten = true
 			return err
 		}
@@ -130,7 +130,7 @@ func (p *pass) write(ctx context.Context) error {
 	if p.isWritten() {
 		return nil
 	}
-	for _, t := range p.turns {
+	for _, t := range p.machineTurns {
 		if t.Over && t.Updated {
 			p.rollout.Status.TurnSeconds = turnof.Average(p.rollout.Status.TurnSeconds, p.Now.Sub(t.Since.Time))
 		}
@@ -146,7 +146,7 @@ func (p *pass) writeStatus(ctx context.Context) error {
 		return err
 	}
 	p.stored, p.memo.written = changed, changed
-	for _, t := range p.turns {
+	for _, t := range p.machineTurns {
 		if i := slices.IndexFunc(before, func(b v1alpha1.MachineTurn) bool { return b.Turn == t.Turn }); i >= 0 {
 			p.recordProgress(t, &before[i])
 		}
@@ -187,10 +187,10 @@ func (p *pass) report(ctx context.Context) error {
 	if p.unwritten {
 		return nil
 	}
-	if p.ready && p.view != nil {
+	if p.ready && p.world != nil {
 		p.fillStatus()
 	}
-	status.SetNodeRolloutProgress(p.rollout, p.count(), p.Now)
+	status.SetNodeRolloutProgress(p.rollout, p.countProgress(), p.Now)
 	p.rollout.Status.ObservedGeneration = p.rollout.Generation
 
 	changed := !equality.Semantic.DeepEqual(turnof.StatusOf(p.stored), p.rollout.Status)
@@ -229,14 +229,14 @@ func (p *pass) troubles() (all []events.Event) {
 	return all
 }
 
-// count sums up the units in status, metrics and the progress that the conditions are made of.
-func (p *pass) count() status.Progress {
+// countProgress sums up the units in status, metrics and the progress that the conditions are made of.
+func (p *pass) countProgress() status.Progress {
 	s := &p.rollout.Status
 	problem := ""
 	if p.problem != nil {
 		problem = p.problem.Error()
 	}
-	if !p.ready || p.view == nil {
+	if !p.ready || p.world == nil {
 		s.Updating, s.Failed, s.Waiting = nil, nil, nil
 		return status.Progress{Problem: problem}
 	}
@@ -249,7 +249,7 @@ func (p *pass) count() status.Progress {
 	})
 	s.Updating, s.Failed, s.Waiting = g.Updating, g.Failed, g.Waiting
 	g.Ready, g.Problem = p.problem == nil, problem
-	g.Unknown, g.UnknownMessage = p.blind, p.blindMessage
+	g.Unknown, g.UnknownMessage = p.unreadable, p.unreadableMessage
 	g.Note = p.notes()
 	s.Counts = &g.Counts
 	p.Measure(&g)
@@ -260,17 +260,17 @@ func (p *pass) count() status.Progress {
 // notes says what else an operator should know.
 func (p *pass) notes() string {
 	var notes []string
-	if len(p.view.Sets) == 0 && p.blind == "" && p.alone == 0 && len(p.nodes) == 0 {
+	if len(p.world.Sets) == 0 && p.unreadable == "" && p.unmatched == 0 && len(p.nodes) == 0 {
 		notes = append(notes, "no selected node is of a scale set")
 	}
 	if p.rules.Ending {
 		notes = append(notes, "the rollout is being deleted: what it has begun is ended")
 	}
-	if p.alone > 0 && p.blind == "" {
-		notes = append(notes, fmt.Sprintf("selected nodes of no scale set, which are ignored: %d", p.alone))
+	if p.unmatched > 0 && p.unreadable == "" {
+		notes = append(notes, fmt.Sprintf("selected nodes of no scale set, which are ignored: %d", p.unmatched))
 	}
 	for i := range p.rollout.Status.ScaleSets {
-		if s := &p.rollout.Status.ScaleSets[i]; s.Reason != "" && (p.blind == "" || p.view.Sets[s.Name] != nil && p.view.Sets[s.Name].Known) {
+		if s := &p.rollout.Status.ScaleSets[i]; s.Reason != "" && (p.unreadable == "" || p.world.Sets[s.Name] != nil && p.world.Sets[s.Name].Known) {
 			notes = append(notes, "scale set "+s.Name+": "+string(s.Reason)+": "+s.Message)
 		}
 	}
@@ -282,8 +282,8 @@ func (p *pass) notes() string {
 	if strategy := p.rollout.Spec.Strategy; p.replacement.Rollback && (strategy == nil || strategy.MaxFailures == nil && len(strategy.Waves) == 0) {
 		notes = append(notes, "rollback needs strategy.maxFailures or strategy.waves, which say when")
 	}
-	for _, name := range slices.Sorted(maps.Keys(p.view.Sets)) {
-		if n := p.withoutNode(p.view.Sets[name]); n > 0 {
+	for _, name := range slices.Sorted(maps.Keys(p.world.Sets)) {
+		if n := p.withoutNode(p.world.Sets[name]); n > 0 {
 			notes = append(notes, fmt.Sprintf("scale set %s has %d outdated machines without a Node, which are not replaced", name, n))
 		}
 	}
@@ -295,7 +295,7 @@ func (p *pass) withoutNode(s *machine.Set) (n int) {
 	for i := range s.Machines {
 		m := &s.Machines[i]
 		isMade := m.State != cloud.Creating && m.State != cloud.Deleting
-		if isMade && p.view.Outdated(s, m, nil) && p.view.NodeOf(m) == nil && !machine.IsTaken(p.turns, s.Name, m.ID) {
+		if isMade && p.world.Outdated(s, m, nil) && p.world.NodeOf(m) == nil && !machine.IsTaken(p.machineTurns, s.Name, m.ID) {
 			n++
 		}
 	}
@@ -306,7 +306,7 @@ func (p *pass) withoutNode(s *machine.Set) (n int) {
 func (p *pass) countMachines() {
 	for i := range p.rollout.Status.ScaleSets {
 		s := &p.rollout.Status.ScaleSets[i]
-		if view := p.view.Sets[s.Name]; view != nil {
+		if view := p.world.Sets[s.Name]; view != nil {
 			states := map[string]int{}
 			for i := range view.Machines {
 				states[string(view.Machines[i].State)]++

@@ -32,37 +32,37 @@ func (p *pass) gather() {
 		SoakEnd:   func(name string, since time.Time) time.Time { return nodeturn.SoakEnd(&healthy, p.Spec, name, since) },
 		Unstable:  p.whyUnstable,
 	}
-	p.view = v
+	p.world = v
 	for _, name := range slices.Sorted(maps.Keys(p.memo.sets)) {
 		s := p.memo.sets[name]
 		v.Sets[name] = s.view(p.operationsOf(name), p.Now)
 		for _, t := range []*trouble{&s.changing, &s.adding} {
-			if t.isResting(p.Now) {
+			if t.isDelayed(p.Now) {
 				p.at(t.until)
 			}
 		}
 		if !s.Known && s.looking.failures > 0 {
-			p.blind, p.blindMessage = s.looking.reason, "scale set "+name+": "+s.looking.message
+			p.unreadable, p.unreadableMessage = s.looking.reason, "scale set "+name+": "+s.looking.message
 		}
 	}
-	v.Blind, v.BlindMessage = p.blind, p.blindMessage
+	v.Unreadable, v.UnreadableMessage = p.unreadable, p.unreadableMessage
 	v.Revision = v.NextRevision(p.rollout.Status.Revision, p.rollout.Status.ScaleSets)
 	v.Rank = func(uid types.UID) uint64 { return max(1, rollout.Rank(uid, p.UID, v.Revision)) }
 	for _, n := range p.Seen.Objects {
 		v.Nodes[n.Name] = p.nodeOf(n)
 	}
-	p.turns = make([]*machine.Turn, len(p.rollout.Status.Turns))
-	for i := range p.turns {
-		p.turns[i] = &machine.Turn{MachineTurn: p.rollout.Status.Turns[i]}
+	p.machineTurns = make([]*machine.Turn, len(p.rollout.Status.Turns))
+	for i := range p.machineTurns {
+		p.machineTurns[i] = &machine.Turn{MachineTurn: p.rollout.Status.Turns[i]}
 	}
 }
 
 // turnNode is one of a turn's two nodes, or nil.
 func (p *pass) turnNode(t *machine.Turn, ofReplacement bool) *machine.Node {
 	if !ofReplacement {
-		return p.view.Nodes[t.Node]
+		return p.world.Nodes[t.Node]
 	}
-	return cmp.Or(p.view.ReplacementNode(t), p.view.Nodes[t.ReplacementNode])
+	return cmp.Or(p.world.ReplacementNode(t), p.world.Nodes[t.ReplacementNode])
 }
 
 // nodeOf is a Node with the claim and the marks of the rollout.
@@ -75,8 +75,8 @@ func (p *pass) nodeOf(n *corev1.Node) *machine.Node {
 		Node: n, Claim: t.Claim, Unreadable: t.Unreadable,
 		Foreign:  slices.ContainsFunc(t.Claims, func(c v1alpha1.Claim) bool { return c.UID != p.UID && !c.RecordsResult() }),
 		Selected: p.selector.Matches(labels.Set(n.Labels)), OptedOut: n.Labels[p.optOut] == v1alpha1.LabelNodeRolloutDisabled,
-		Marked:   nodeturn.IsMarked(n, p.holder),
-		Shielded: ours && by == p.holder, Shieldable: !isSet && !ours,
+		Marked:            nodeturn.IsMarked(n, p.holder),
+		ScaleDownDisabled: ours && by == p.holder, MayDisableScaleDown: !isSet && !ours,
 	}
 }
 
@@ -95,37 +95,37 @@ func (p *pass) whyUnstable(t *machine.Turn, name string) (why string, next time.
 
 // judge says what every turn needs next, and the state of every other node.
 func (p *pass) judge(ctx context.Context) error {
-	p.turns = p.view.Judge(p.turns)
+	p.machineTurns = p.world.Judge(p.machineTurns)
 	err := p.advance(ctx)
-	for _, t := range p.turns {
+	for _, t := range p.machineTurns {
 		p.at(t.Wake)
 	}
 	inTurn := map[string]bool{}
-	for _, t := range p.turns {
+	for _, t := range p.machineTurns {
 		if !t.Over {
 			p.inTurn(t, inTurn)
 		}
 	}
-	rooms := p.view.Rooms(p.turns)
+	rooms := p.world.Rooms(p.machineTurns)
 	for _, n := range p.Seen.Objects {
-		known := p.view.Nodes[n.Name]
-		if known == nil || inTurn[n.Name] || !known.Selected && known.Claim == nil && !known.Marked && !known.Shielded && !node.Tainted(n, p.taint) {
+		known := p.world.Nodes[n.Name]
+		if known == nil || inTurn[n.Name] || !known.Selected && known.Claim == nil && !known.Marked && !known.ScaleDownDisabled && !node.Tainted(n, p.taint) {
 			continue
 		}
-		s := p.view.JudgeNode(known, rooms)
+		s := p.world.JudgeNode(known, rooms)
 		if known.Selected && s.Machine == nil && !s.Unit.OptedOut {
 			p.countUnmatched(known)
 		}
 		p.nodes = append(p.nodes, s)
 	}
-	p.spread()
+	p.alternateZones()
 	return err
 }
 
 // advance continues drains and deletes the Nodes of deleted machines, and judges these turns again: they may go on in this pass. A Node that budgets count on is
 // deleted only after the status says so.
 func (p *pass) advance(ctx context.Context) error {
-	due := slices.DeleteFunc(slices.Clone(p.turns), func(t *machine.Turn) bool {
+	due := slices.DeleteFunc(slices.Clone(p.machineTurns), func(t *machine.Turn) bool {
 		return t.Over || t.Step != machine.StepDrain && (t.Step != machine.StepDeleteNode || t.DeletesFirst || t.OnReplacement)
 	})
 	err := turnof.Each(due, func(t *machine.Turn) error { return p.step(ctx, t) })
@@ -135,17 +135,17 @@ func (p *pass) advance(ctx context.Context) error {
 			t.Step = machine.StepNone
 			continue
 		case t.Step == machine.StepDrain:
-			p.view.Drained[t.Key(t.OnReplacement)] = true
+			p.world.Drained[t.Key(t.OnReplacement)] = true
 		default:
-			delete(p.view.Nodes, t.Node)
+			delete(p.world.Nodes, t.Node)
 		}
-		p.view.JudgeTurn(t)
+		p.world.JudgeTurn(t)
 	}
 	return err
 }
 
-// spread makes the zones of each scale set alternate.
-func (p *pass) spread() {
+// alternateZones makes the zones of each scale set alternate.
+func (p *pass) alternateZones() {
 	var ranks []*uint64
 	var places []string
 	for i := range p.nodes {
@@ -158,7 +158,7 @@ func (p *pass) spread() {
 
 // inTurn marks the nodes of a turn: they are no units of their own.
 func (p *pass) inTurn(t *machine.Turn, nodes map[string]bool) {
-	if n := p.view.Nodes[t.Node]; n != nil && (t.NodeUID == "" || n.UID == t.NodeUID) {
+	if n := p.world.Nodes[t.Node]; n != nil && (t.NodeUID == "" || n.UID == t.NodeUID) {
 		nodes[t.Node] = true
 	}
 	n := p.turnNode(t, true)
@@ -166,14 +166,14 @@ func (p *pass) inTurn(t *machine.Turn, nodes map[string]bool) {
 		return
 	}
 	// While its machine is not listed, or is gone, another node may have its name.
-	if _, m := p.view.MachineOf(n); m == nil || m.ID == t.Replacement || n.Claim != nil && n.Claim.Turn == t.Turn {
+	if _, m := p.world.MachineOf(n); m == nil || m.ID == t.Replacement || n.Claim != nil && n.Claim.Turn == t.Turn {
 		nodes[n.Name] = true
 	}
 }
 
 // countUnmatched counts a selected node whose machine is not known. If the node is new, the sets are read again.
 func (p *pass) countUnmatched(n *machine.Node) {
-	p.alone++
+	p.unmatched++
 	for _, s := range p.memo.sets {
 		if s.Known && !s.LookedAt.After(n.CreationTimestamp.Time) && n.Spec.ProviderID != "" {
 			s.stale = true

@@ -132,8 +132,8 @@ func (s *Set) deletions(turns []*Turn) []Batch {
 // mayOrder reports whether a turn of this set may order an operation.
 func (s *Set) mayOrder(t *Turn) bool { return t.ScaleSet == s.Name && !t.Over && t.Operation == "" }
 
-// Ordered records that a batch has become this operation: its turns wait for it.
-func (b *Batch) Ordered(o v1alpha1.CloudOperation) {
+// RecordOrder records that a batch has become this operation: its turns wait for it.
+func (b *Batch) RecordOrder(o v1alpha1.CloudOperation) {
 	b.Set.Operations = append(b.Set.Operations, o)
 	for _, t := range b.Turns {
 		t.Operation = o.Token
@@ -141,8 +141,8 @@ func (b *Batch) Ordered(o v1alpha1.CloudOperation) {
 	}
 }
 
-// Refused removes an operation that was refused or has had no effect: the turns no longer wait for it.
-func (w *World) Refused(set *Set, token string, turns []*Turn, noRoom bool, why string) {
+// RemoveRefused removes an operation that was refused or has had no effect: the turns no longer wait for it.
+func (w *World) RemoveRefused(set *Set, token string, turns []*Turn, noRoom bool, why string) {
 	set.Operations = slices.DeleteFunc(slices.Clone(set.Operations), func(o v1alpha1.CloudOperation) bool { return o.Token == token })
 	for _, t := range turns {
 		if t.ScaleSet != set.Name || t.Operation != token {

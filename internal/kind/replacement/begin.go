@@ -38,12 +38,12 @@ func (w *World) JudgeNode(n *Node, room map[string]Room) NodeState {
 	switch own := n.Claim; {
 	case n.Unreadable:
 		u.InTurn = n.Marked && outdated
-	case own == nil && n.Marked, n.Shielded:
+	case own == nil && n.Marked, n.ScaleDownDisabled:
 		p.Step = StepRelease
 	case own == nil:
 	case own.Failed == nil || !p.Counted || n.OptedOut || w.Ending || !outdated:
 		p.Step = StepRelease
-	case own.Attempt == w.Attempt(s, n) && w.waitsFailed(u, own): // A different attempt need not wait.
+	case own.Attempt == w.Attempt(s, n) && w.setFailedUnit(u, own): // A different attempt need not wait.
 		return p
 	}
 	if u.State == v1alpha1.UnitOutdated && p.Counted {
@@ -53,8 +53,8 @@ func (w *World) JudgeNode(n *Node, room map[string]Room) NodeState {
 	return p
 }
 
-// waitsFailed reports whether a node whose turn has failed waits for a retry or for a person. Else the retry is due.
-func (w *World) waitsFailed(u *rollout.Unit, own *v1alpha1.Claim) bool {
+// setFailedUnit reports whether a node whose turn has failed waits for a retry or for a person. Else the retry is due.
+func (w *World) setFailedUnit(u *rollout.Unit, own *v1alpha1.Claim) bool {
 	f := own.Failed
 	u.State, u.Reason, u.Message, u.Since, u.Skipped, u.Claimed = v1alpha1.UnitFailed, f.Reason, f.Message, f.Time.Time, f.Skipped, !own.Skipped()
 	u.RetryAt = nodeturn.RetryAt(w.Strategy, own)
@@ -74,8 +74,8 @@ func (w *World) blockedBy(s *Set, m *cloud.Machine, n *Node, room Room) (v1alpha
 		return v1alpha1.ReasonScaleSetUnfit, "scale set " + s.Name + ": " + s.Unfit
 	case s.Reason != "":
 		return s.Reason, s.Message
-	case w.Blind != "" && w.Strategy != nil && len(w.Strategy.Waves) > 0:
-		return w.Blind, "whether the waves begin anew is not known before all scale sets are: " + w.BlindMessage
+	case w.Unreadable != "" && w.Strategy != nil && len(w.Strategy.Waves) > 0:
+		return w.Unreadable, "whether the waves begin anew is not known before all scale sets are: " + w.UnreadableMessage
 	case s.Busy != "" && len(s.Operations) == 0:
 		return v1alpha1.ReasonScaleSetBusy, "scale set " + s.Name + ": " + s.Busy
 	case m.State == cloud.Deleting, m.State == cloud.Creating:
@@ -87,8 +87,8 @@ func (w *World) blockedBy(s *Set, m *cloud.Machine, n *Node, room Room) (v1alpha
 	switch {
 	case reason != "":
 		return reason, message
-	case w.Closed != "":
-		return v1alpha1.ReasonEtcdUnhealthy, w.Closed
+	case w.WhyClosed != "":
+		return v1alpha1.ReasonEtcdUnhealthy, w.WhyClosed
 	}
 	return room.Reason, room.Message
 }

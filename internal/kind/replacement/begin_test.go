@@ -39,9 +39,9 @@ func TestJudgeNode(t *testing.T) {
 		"detect only":  {"n-old", func(s *scene) { s.DetectOnly = true }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonDetectOnly, StepNone, true}},
 		"unfit":        {"n-old", func(s *scene) { s.set.Unfit = "it rolls by itself" }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonScaleSetUnfit, StepNone, true}},
 		"denied":       {"n-old", func(s *scene) { s.set.Reason = v1alpha1.ReasonCloudDenied }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonCloudDenied, StepNone, true}},
-		"blind":        {"n-old", func(s *scene) { s.Blind = v1alpha1.ReasonCloudDenied }, want{v1alpha1.UnitOutdated, "", StepNone, true}},
+		"blind":        {"n-old", func(s *scene) { s.Unreadable = v1alpha1.ReasonCloudDenied }, want{v1alpha1.UnitOutdated, "", StepNone, true}},
 		"blind, waves": {"n-old", func(s *scene) {
-			s.Blind, s.Strategy = v1alpha1.ReasonCloudDenied, &v1alpha1.Strategy{Waves: make([]v1alpha1.Wave, 1)}
+			s.Unreadable, s.Strategy = v1alpha1.ReasonCloudDenied, &v1alpha1.Strategy{Waves: make([]v1alpha1.Wave, 1)}
 		}, want{v1alpha1.UnitOutdated, v1alpha1.ReasonCloudDenied, StepNone, true}},
 		"busy":       {"n-old", func(s *scene) { s.set.Busy = "updating" }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonScaleSetBusy, StepNone, true}},
 		"busy by us": {"n-old", func(s *scene) { s.set.Busy = "updating"; s.set.Operations = make([]v1alpha1.CloudOperation, 1) }, want{v1alpha1.UnitOutdated, "", StepNone, true}},
@@ -55,12 +55,12 @@ func TestJudgeNode(t *testing.T) {
 		"control plane":        {"n-old", func(s *scene) { s.labels("node-role.kubernetes.io/control-plane") }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonMachineProtected, StepNone, true}},
 		"control plane, known": {"n-old", func(s *scene) { s.labels("node-role.kubernetes.io/master"); s.ControlPlane = true }, want{v1alpha1.UnitOutdated, "", StepNone, true}},
 		"going":                {"n-old", func(s *scene) { s.machine("old").State = cloud.Deleting }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonScaleSetBusy, StepNone, true}},
-		"etcd":                 {"n-old", func(s *scene) { s.Closed = "a sick member" }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonEtcdUnhealthy, StepNone, true}},
+		"etcd":                 {"n-old", func(s *scene) { s.WhyClosed = "a sick member" }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonEtcdUnhealthy, StepNone, true}},
 		"full":                 {"n-old", func(s *scene) { s.set.Max = 4 }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonScaleSetFull, StepNone, true}},
 		"no quota":             {"n-old", func(s *scene) { s.set.NoRoom = v1alpha1.ReasonCloudQuota }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonCloudQuota, StepNone, true}},
 		"marked":               {"n-old", func(s *scene) { s.Nodes["n-old"].Marked = true }, want{v1alpha1.UnitOutdated, "", StepRelease, true}},
 		"unreadable":           {"n-old", func(s *scene) { s.Nodes["n-old"].Marked, s.Nodes["n-old"].Unreadable = true, true }, want{v1alpha1.UnitOutdated, "", StepNone, true}},
-		"shielded":             {"n-other", func(s *scene) { s.Nodes["n-other"].Shielded = true }, want{v1alpha1.UnitUpdated, "", StepRelease, true}},
+		"shielded":             {"n-other", func(s *scene) { s.Nodes["n-other"].ScaleDownDisabled = true }, want{v1alpha1.UnitUpdated, "", StepRelease, true}},
 		"claimed":              {"n-old", func(s *scene) { s.claim(func(*v1alpha1.Claim) {}) }, want{v1alpha1.UnitOutdated, "", StepRelease, true}},
 		"failed":               {"n-old", func(s *scene) { s.claim(func(c *v1alpha1.Claim) { c.Failed = failure }) }, want{v1alpha1.UnitFailed, v1alpha1.ReasonReplacementFailed, StepNone, true}},
 		"failed for something else": {"n-old", func(s *scene) {
@@ -223,16 +223,16 @@ func TestRevision(t *testing.T) {
 	empty.Machines = 0
 	const kept = "the one before"
 	for name, tc := range map[string]struct {
-		before  string
-		told    []v1alpha1.ScaleSetStatus
-		sets    []*Set
-		osImage bool
-		blind   v1alpha1.Reason
-		want    string
+		before     string
+		told       []v1alpha1.ScaleSetStatus
+		sets       []*Set
+		osImage    bool
+		unreadable v1alpha1.Reason
+		want       string
 	}{
 		"none yet":                    {before: "two@1", want: kept},
-		"gone":                        {before: "two@1", told: ab, sets: []*Set{{Set: cloud.Set{Name: "a"}, Known: true, Absent: true}}, want: kept},
-		"gone beside another":         {before: "two@1", told: ab, sets: []*Set{{Set: cloud.Set{Name: "a"}, Known: true, Absent: true}, set("b", "two", "1", 2)}, want: kept},
+		"gone":                        {before: "two@1", told: ab, sets: []*Set{{Set: cloud.Set{Name: "a"}, Known: true, Deleted: true}}, want: kept},
+		"gone beside another":         {before: "two@1", told: ab, sets: []*Set{{Set: cloud.Set{Name: "a"}, Known: true, Deleted: true}, set("b", "two", "1", 2)}, want: kept},
 		"the first":                   {sets: []*Set{set("a", "two", "1", 3)}, want: "two@"},
 		"the first, and not all":      {sets: []*Set{set("a", "two", "1", 3), unknown}, want: kept},
 		"nothing new":                 {before: "two@1", told: ab, sets: []*Set{set("a", "two", "1", 1), set("b", "two", "1", 1)}, want: kept},
@@ -242,8 +242,8 @@ func TestRevision(t *testing.T) {
 		"another image":               {before: "two@1", told: ab, sets: []*Set{set("a", "three", "2", 1), set("b", "three", "2", 1)}, want: "three@"},
 		"not known":                   {before: "two@1", told: ab, sets: []*Set{set("a", "two", "1", 1), unknown}, want: kept},
 		"not known, another changed":  {before: "two@1", told: ab, sets: []*Set{set("a", "two", "2", 1), unknown}, want: "two@"},
-		"blind":                       {before: "2-sets-1", told: ab, sets: []*Set{set("a", "two", "1", 1)}, blind: v1alpha1.ReasonCloudDenied, want: kept},
-		"blind, another changed":      {before: "2-sets-1", told: ab, sets: []*Set{set("a", "two", "2", 1)}, blind: v1alpha1.ReasonCloudDenied, want: "two@"},
+		"blind":                       {before: "2-sets-1", told: ab, sets: []*Set{set("a", "two", "1", 1)}, unreadable: v1alpha1.ReasonCloudDenied, want: kept},
+		"blind, another changed":      {before: "2-sets-1", told: ab, sets: []*Set{set("a", "two", "2", 1)}, unreadable: v1alpha1.ReasonCloudDenied, want: "two@"},
 		"a set that is new":           {before: "two@1", told: ab[:1], sets: []*Set{set("a", "two", "1", 1), set("b", "two", "1", 0)}, want: kept},
 		"one with outdated machines":  {before: "two@1", told: ab[:1], sets: []*Set{set("a", "two", "1", 1), set("b", "two", "1", 1)}, want: "two@"},
 		"one that had no machines":    {before: "two@1", told: []v1alpha1.ScaleSetStatus{ab[0], empty}, sets: []*Set{set("a", "two", "1", 1), set("b", "two", "1", 0)}, want: kept},
@@ -253,7 +253,7 @@ func TestRevision(t *testing.T) {
 		"nodes tell, not all known":   {before: "two", told: ab, sets: []*Set{set("a", "two", "2", 1), unknown}, osImage: true, want: kept},
 		"nodes tell, another changed": {before: "two", told: ab, sets: []*Set{set("a", "three", "2", 1), unknown}, osImage: true, want: "three"},
 	} {
-		w := &World{Rules: Rules{MatchOSImage: tc.osImage}, Sets: map[string]*Set{}, Blind: tc.blind}
+		w := &World{Rules: Rules{MatchOSImage: tc.osImage}, Sets: map[string]*Set{}, Unreadable: tc.unreadable}
 		for _, s := range tc.sets {
 			w.Sets[s.Name] = s
 		}
@@ -282,7 +282,7 @@ func TestRevision(t *testing.T) {
 }
 
 // What is put back is the last image that was complete, and none else: where there is none, that is told.
-func TestNote(t *testing.T) {
+func TestNextSetStatus(t *testing.T) {
 	for name, tc := range map[string]struct {
 		// steps are images that the set comes to have, with "+" where it is complete then, "!" where turns have failed with it, and "~" where it has
 		// another size.
@@ -319,7 +319,7 @@ func TestNote(t *testing.T) {
 			if strings.Contains(step, "~") {
 				model += " larger"
 			}
-			s = Note(s, &Set{Set: cloud.Set{Name: "pool", Image: image, Model: model, Capacity: 3}, Known: true}, 2)
+			s = NextSetStatus(s, &Set{Set: cloud.Set{Name: "pool", Image: image, Model: model, Capacity: 3}, Known: true}, 2)
 			s.Complete = !strings.HasSuffix(step, "!") && (s.Complete || strings.HasSuffix(step, "+"))
 		}
 		if s.PreviousImage != tc.want || s.Outdated != 2 {
@@ -327,7 +327,7 @@ func TestNote(t *testing.T) {
 		}
 	}
 	s := v1alpha1.ScaleSetStatus{Name: "pool", Image: "three", Capacity: 3, Complete: true, PreviousImage: "one"}
-	blind := Note(s, &Set{Set: cloud.Set{Name: "pool"}, Trouble: v1alpha1.ReasonCloudDenied, TroubleMessage: "no"}, 0)
+	blind := NextSetStatus(s, &Set{Set: cloud.Set{Name: "pool"}, Trouble: v1alpha1.ReasonCloudDenied, TroubleMessage: "no"}, 0)
 	if blind.Image != "three" || blind.Reason != v1alpha1.ReasonCloudDenied || blind.Capacity != 3 || !blind.Complete || blind.PreviousImage != "one" {
 		t.Errorf("%+v", blind)
 	}

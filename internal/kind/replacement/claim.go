@@ -103,7 +103,7 @@ func (w *World) claimBlocked(t *Turn) string {
 	case t.DeletesFirst && w.ControlPlane && !w.hasHealthyPeer(t):
 		return "no other node of the control plane is healthy, and none can be made without one: set spec.replacement.surge"
 	}
-	return cmp.Or(t.Unjoined, t.Waits) // The control plane still needs the node.
+	return cmp.Or(t.WhyNotJoined, t.WhyOldMustStay) // The control plane still needs the node.
 }
 
 // hasHealthyPeer reports whether the rollout selects another healthy node besides the old one.

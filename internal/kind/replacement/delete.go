@@ -144,7 +144,7 @@ func (w *World) awaitDeletion(t *Turn, s *Set, n *Node, id string, ofReplacement
 	}
 	t.Message = cmp.Or(s.Message, t.Message)
 	t.Step = w.stepToEmpty(t, n, ofReplacement)
-	if t.Holds = t.Step != StepNone; t.Holds {
+	if t.HoldsOperation = t.Step != StepNone; t.HoldsOperation {
 		t.OnReplacement, t.Message = ofReplacement, "machine "+id+" is deleted once its node is emptied again"
 	}
 }

@@ -121,9 +121,9 @@ func (w *World) replacementRemains(t *Turn, s *Set) bool {
 	return true
 }
 
-// Remains is the node name of a replacement in the control plane. Seen is false if only the cloud reports the name: the real name may differ. The name is empty
+// ReplacementNodeName is the node name of a replacement in the control plane. Seen is false if only the cloud reports the name: the real name may differ. The name is empty
 // if it is not known, or if another machine has it now.
-func (w *World) Remains(t *Turn) (name string, seen bool) {
+func (w *World) ReplacementNodeName(t *Turn) (name string, seen bool) {
 	m := w.SetOf(t).Machine(t.Replacement)
 	if m != nil {
 		if n := w.NodeOf(m); n != nil {

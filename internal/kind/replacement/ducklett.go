@@ -28,7 +28,7 @@ func LeftByDucklett(n *corev1.Node) bool {
 // discarded.
 func (w *World) Adopt(n *Node, turn string, all []*Turn) *Turn {
 	s, m := w.MachineOf(n)
-	if m == nil || !s.Known || !n.Selected || n.OptedOut || w.Ending || w.DetectOnly || !added(s, n.Annotations) {
+	if m == nil || !s.Known || !n.Selected || n.OptedOut || w.Ending || w.DetectOnly || !hasDucklettAdded(s, n.Annotations) {
 		return nil
 	}
 	var newest *cloud.Machine
@@ -54,9 +54,9 @@ func (w *World) Adopt(n *Node, turn string, all []*Turn) *Turn {
 	return t
 }
 
-// added reports whether Ducklett has made the scale set larger for a node. Ducklett writes the wanted number of machines before that, and a new status
+// hasDucklettAdded reports whether Ducklett has made the scale set larger for a node. Ducklett writes the wanted number of machines before that, and a new status
 // afterwards.
-func added(s *Set, annotations map[string]string) bool {
+func hasDucklettAdded(s *Set, annotations map[string]string) bool {
 	switch annotations[v1alpha1.AnnotationDucklettStatus] {
 	case v1alpha1.DucklettUpgradeStarted, v1alpha1.DucklettUpgradeDrainReady, v1alpha1.DucklettUpgradeDrainStarted, v1alpha1.DucklettUpgradeDeleteReady:
 		return true

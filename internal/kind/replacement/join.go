@@ -19,7 +19,7 @@ func (w *World) joining(t *Turn) {
 	case t.Failed != nil && w.isRetryDue(t):
 		t.Failures++
 		t.Failed, t.Attempt = nil, w.Attempt(s, w.oldNode(t))
-		if w.Bound(t) && t.Stays != "" {
+		if w.Bound(t) && t.WhyReplacementMustStay != "" {
 			w.enter(t, v1alpha1.MachineJoining) // Etcd needs it: it has Timeout once more to become ready.
 		} else {
 			w.discard(t, "it is tried again")
@@ -53,7 +53,7 @@ func (w *World) checkReplacement(t *Turn, s *Set, m *cloud.Machine) {
 		w.failReplacement(t, "machine "+m.ID+" was made, and is outdated at once: the cloud says that it is not made of what scale set "+s.Name+" makes new ones of")
 		return
 	}
-	if why := cmp.Or(w.notReady(t), t.Unjoined); why != "" {
+	if why := cmp.Or(w.notReady(t), t.WhyNotJoined); why != "" {
 		w.waitForReplacement(t, t.PhaseSince.Time, why)
 		return
 	}

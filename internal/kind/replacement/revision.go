@@ -15,12 +15,12 @@ import (
 // NextRevision is the revision of all sets: the name of their image with a hash of their models. With several images or none it is the hash without a name.
 // With MatchOSImage only images count. The previous revision stays while no set differs from its status. The first revision waits until all sets are known.
 func (w *World) NextRevision(before string, in []v1alpha1.ScaleSetStatus) string {
-	all, changed := w.Blind == "", false
+	all, changed := w.Unreadable == "", false
 	images := map[string]bool{}
 	var models []string
 	for _, name := range slices.Sorted(maps.Keys(w.Sets)) {
 		s, then := w.Sets[name], v1alpha1.ScaleSetStatus{}
-		if s.Absent {
+		if s.Deleted {
 			continue
 		}
 		if i := slices.IndexFunc(in, func(t v1alpha1.ScaleSetStatus) bool { return t.Name == name }); i >= 0 {
@@ -64,8 +64,8 @@ func (w *World) modelChanged(s *Set, before *v1alpha1.ScaleSetStatus) bool {
 	return before.Model != s.Model
 }
 
-// Note is the status of a set. It keeps the last image that was complete, which is known to work, until another part of the model changes.
-func Note(before v1alpha1.ScaleSetStatus, s *Set, outdated int) v1alpha1.ScaleSetStatus {
+// NextSetStatus is the status of a set. It keeps the last image that was complete, which is known to work, until another part of the model changes.
+func NextSetStatus(before v1alpha1.ScaleSetStatus, s *Set, outdated int) v1alpha1.ScaleSetStatus {
 	after := before
 	after.Name, after.Operations = s.Name, s.Operations
 	if s.Known {

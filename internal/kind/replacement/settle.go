@@ -15,7 +15,7 @@ import (
 // settle applies the results of operations that have ended.
 func (w *World) settle() {
 	for _, s := range w.Sets {
-		if s.Absent {
+		if s.Deleted {
 			s.Operations = nil
 		}
 		if !s.Known {
@@ -25,9 +25,9 @@ func (w *World) settle() {
 			end, ended := s.Ended[o.Token]
 			switch {
 			case ended && o.Kind == v1alpha1.CloudOperationAdd:
-				w.turns = append(w.turns, w.added(s, &o, end)...)
+				w.turns = append(w.turns, w.applyAddition(s, &o, end)...)
 			case ended && o.Kind == v1alpha1.CloudOperationDelete:
-				return w.deleted(s, &o, end)
+				return w.applyDeletion(s, &o, end)
 			}
 			return ended
 		})
@@ -39,8 +39,8 @@ func (w *World) settle() {
 	}
 }
 
-// waitingFor are the turns that wait for an operation.
-func (w *World) waitingFor(s *Set, token string) (waiting []*Turn) {
+// turnsWaitingFor are the turns that wait for an operation.
+func (w *World) turnsWaitingFor(s *Set, token string) (waiting []*Turn) {
 	for _, t := range w.turns {
 		if t.ScaleSet == s.Name && t.Operation == token {
 			waiting = append(waiting, t)
@@ -69,7 +69,7 @@ func (w *World) assignEarly(s *Set, o *v1alpha1.CloudOperation) {
 func (w *World) assign(s *Set, o *v1alpha1.CloudOperation, ids []string) (left []string) {
 	left = slices.Clone(ids)
 	for _, anyZone := range []bool{false, true} {
-		for _, t := range w.waitingFor(s, o.Token) {
+		for _, t := range w.turnsWaitingFor(s, o.Token) {
 			i := slices.IndexFunc(left, func(id string) bool {
 				m := s.Machine(id)
 				return anyZone || m != nil && m.Zone == t.Zone
@@ -86,8 +86,8 @@ func (w *World) assign(s *Set, o *v1alpha1.CloudOperation, ids []string) (left [
 	return left
 }
 
-// added applies the result of an addition: it gives machines to the turns that wait, and returns new turns that discard the rest.
-func (w *World) added(s *Set, o *v1alpha1.CloudOperation, end Ended) (surplus []*Turn) {
+// applyAddition applies the result of an addition: it gives machines to the turns that wait, and returns new turns that discard the rest.
+func (w *World) applyAddition(s *Set, o *v1alpha1.CloudOperation, end Ended) (surplus []*Turn) {
 	var ids, failed []string
 	for _, id := range end.Added {
 		m := s.Machine(id)
@@ -99,9 +99,9 @@ func (w *World) added(s *Set, o *v1alpha1.CloudOperation, end Ended) (surplus []
 			ids = append(ids, id)
 		}
 	}
-	ordered := int(o.Count) - len(o.Machines) - len(w.waitingFor(s, o.Token))
+	ordered := int(o.Count) - len(o.Machines) - len(w.turnsWaitingFor(s, o.Token))
 	ids = w.assign(s, o, ids)
-	waiting := w.waitingFor(s, o.Token)
+	waiting := w.turnsWaitingFor(s, o.Token)
 	// Machines beyond the ordered number replace others that have died: they stay.
 	ids = ids[:min(len(ids), max(0, ordered+len(waiting)))]
 	for _, t := range waiting {
@@ -137,10 +137,10 @@ func (w *World) notAdded(t *Turn, noRoom bool, why string) {
 	}
 }
 
-// deleted applies the result of a deletion, and reports whether it is over. A successful one stays under way while the machine is still listed, for at most
+// applyDeletion applies the result of a deletion, and reports whether it is over. A successful one stays under way while the machine is still listed, for at most
 // Timeout.
-func (w *World) deleted(s *Set, o *v1alpha1.CloudOperation, end Ended) bool {
-	waiting := w.waitingFor(s, o.Token)
+func (w *World) applyDeletion(s *Set, o *v1alpha1.CloudOperation, end Ended) bool {
+	waiting := w.turnsWaitingFor(s, o.Token)
 	target := func(t *Turn) *string {
 		if t.Phase == v1alpha1.MachineDiscarding {
 			return &t.Replacement

@@ -406,7 +406,7 @@ func (s *simulation) world() *World {
 	for name, n := range s.nodes {
 		w.Nodes[name] = &Node{
 			Node: n, Claim: s.claims[name], Selected: true, OptedOut: s.optedOut[name], Marked: n.Spec.Unschedulable && n.Annotations["by"] != "",
-			Shielded: n.Annotations["shield"] != "", Shieldable: n.Annotations["shield"] == "",
+			ScaleDownDisabled: n.Annotations["shield"] != "", MayDisableScaleDown: n.Annotations["shield"] == "",
 		}
 	}
 	return w
@@ -462,7 +462,7 @@ func (s *simulation) reconcile() {
 			o.Count = int32(len(b.Turns))
 		}
 		s.check(w, &b)
-		b.Ordered(o)
+		b.RecordOrder(o)
 		s.prepared[o.Token] = true
 	}
 	s.point()
@@ -667,7 +667,7 @@ func (s *simulation) apply(w *World, t *Turn) {
 	case StepLeave:
 		name := t.Node
 		if t.OnReplacement {
-			name, _ = w.Remains(t)
+			name, _ = w.ReplacementNodeName(t)
 		} else if !s.mayLeave(t) || s.strikes > 0 && s.chance(0.5) {
 			return
 		}
@@ -747,21 +747,21 @@ func (s *simulation) strike() {
 // sendAll sends what is written down; some answers are lost, and some things are refused.
 func (s *simulation) sendAll(w *World, set *Set, turns []*Turn) {
 	for _, o := range slices.Clone(set.Operations) {
-		if o.Sent || slices.ContainsFunc(turns, func(t *Turn) bool { return t.Holds && t.Operation == o.Token }) {
+		if o.Sent || slices.ContainsFunc(turns, func(t *Turn) bool { return t.HoldsOperation && t.Operation == o.Token }) {
 			continue
 		}
 		s.point()
 		switch {
 		case s.prepared[o.Token] && o.Kind == v1alpha1.CloudOperationDelete && s.chance(s.busy):
 			s.note("%s is throttled", o.Token)
-			w.Refused(set, o.Token, turns, false, "too many requests")
+			w.RemoveRefused(set, o.Token, turns, false, "too many requests")
 			continue
 		case s.tasks[o.Token] == nil && o.Kind == v1alpha1.CloudOperationAdd && s.max > 0 && s.capacity+int(o.Count) > s.max:
-			w.Refused(set, o.Token, turns, true, "it is full")
+			w.RemoveRefused(set, o.Token, turns, true, "it is full")
 			continue
 		case s.tasks[o.Token] == nil && s.chance(s.faults/2):
 			s.note("%s is refused", o.Token)
-			w.Refused(set, o.Token, turns, s.chance(0.5), "it is refused")
+			w.RemoveRefused(set, o.Token, turns, s.chance(0.5), "it is refused")
 			continue
 		case s.chance(s.faults / 2):
 			continue // The request is lost.

@@ -44,11 +44,11 @@ type Turn struct {
 	Wake time.Time
 	// Claimable is true if the turn is ready to claim its node. Budgets may still prevent it.
 	Claimable bool
-	// Holds is true if the turn's recorded operation must not be sent yet: the node is not drained.
-	Holds bool
-	// Unjoined says why the replacement is not a member of the control plane. Waits says why the old node can't leave it, and Stays why a replacement that
+	// HoldsOperation is true if the turn's recorded operation must not be sent yet: the node is not drained.
+	HoldsOperation bool
+	// WhyNotJoined says why the replacement is not a member of the control plane. WhyOldMustStay says why the old node can't leave it, and WhyReplacementMustStay why a replacement that
 	// failed can't.
-	Unjoined, Waits, Stays string
+	WhyNotJoined, WhyOldMustStay, WhyReplacementMustStay string
 	// moved is true if the turn has changed, and must be judged again.
 	moved bool
 	// Confirmed is true when the cloud has just confirmed the deletion of the machine whose Node is deleted next.
@@ -177,7 +177,7 @@ func (w *World) Judge(turns []*Turn) []*Turn {
 	w.settle()
 	for _, t := range w.turns {
 		// If the scale set is deleted, the turn is over and its claims are released.
-		t.Over = t.Over || w.SetOf(t).Absent
+		t.Over = t.Over || w.SetOf(t).Deleted
 		w.noteNewNode(t)
 		w.JudgeTurn(t)
 	}
@@ -219,7 +219,7 @@ var phases = map[v1alpha1.MachinePhase]func(*World, *Turn){
 
 // advance moves a turn to its next phase, or sets the step that it needs first.
 func (w *World) advance(t *Turn) {
-	t.Step, t.OnReplacement, t.Claimable, t.Holds, t.moved = StepNone, false, false, false, false
+	t.Step, t.OnReplacement, t.Claimable, t.HoldsOperation, t.moved = StepNone, false, false, false, false
 	if phases[t.Phase] == nil {
 		w.discard(t, "its phase is not known")
 	}
@@ -235,7 +235,7 @@ func (w *World) setUnit(t *Turn) {
 	case v1alpha1.MachineAdding, v1alpha1.MachineJoining:
 		if t.Machine != "" && !w.Bound(t) {
 			u.State, u.InTurn = v1alpha1.UnitOutdated, true
-			u.Reason, u.Message = w.waiting(t)
+			u.Reason, u.Message = w.whyWaiting(t)
 		}
 	case v1alpha1.MachineClaiming:
 		if w.Bound(t) {
@@ -244,7 +244,7 @@ func (w *World) setUnit(t *Turn) {
 		// Its replacement costs money while it waits, so it goes before nodes without one.
 		u.State, u.InTurn, u.Down = v1alpha1.UnitOutdated, true, true
 		if !t.Claimable {
-			u.Reason, u.Message = w.waiting(t)
+			u.Reason, u.Message = w.whyWaiting(t)
 		}
 	case v1alpha1.MachineSoaking:
 		u.State, u.Since = v1alpha1.UnitSoaking, t.PhaseSince.Time
@@ -281,8 +281,8 @@ func (w *World) retryAt(t *Turn) time.Time {
 	return at
 }
 
-// waiting is why a turn's node can't be claimed yet.
-func (w *World) waiting(t *Turn) (v1alpha1.Reason, string) {
+// whyWaiting is why a turn's node can't be claimed yet.
+func (w *World) whyWaiting(t *Turn) (v1alpha1.Reason, string) {
 	s := w.SetOf(t)
 	o, m := s.Operation(t.Operation), s.Machine(t.Machine)
 	asks := t.Step == StepAdd || o != nil && !o.Sent
@@ -297,7 +297,7 @@ func (w *World) waiting(t *Turn) (v1alpha1.Reason, string) {
 	case t.Phase != v1alpha1.MachineClaiming || m == nil:
 	case stays != "":
 		return stays, t.Message
-	case t.Unjoined != "", t.Waits != "":
+	case t.WhyNotJoined != "", t.WhyOldMustStay != "":
 		return v1alpha1.ReasonEtcdUnhealthy, t.Message
 	}
 	return v1alpha1.ReasonReplacementPending, cmp.Or(t.Message, "the cloud has not been asked yet")

@@ -303,12 +303,12 @@ func TestJudge(t *testing.T) {
 		"startup taint":      {joining, func(s *scene) { s.StartupTaints = []string{"x"}; s.taint("x") }, verdict{joining, StepNone, pending, "has taint x", false}},
 		"other taint":        {joining, func(s *scene) { s.taint("x") }, verdict{claiming, StepNone, "", "", false}},
 		"unhealthy":          {joining, func(s *scene) { s.Unhealthy = func(string) (string, time.Time) { return "not ready", time.Time{} } }, verdict{joining, StepNone, pending, "n-new is not healthy: not ready", false}},
-		"no member yet":      {joining, func(s *scene) { s.turn.Unjoined = "a learner" }, verdict{joining, StepNone, pending, "a learner", false}},
+		"no member yet":      {joining, func(s *scene) { s.turn.WhyNotJoined = "a learner" }, verdict{joining, StepNone, pending, "a learner", false}},
 		"never a member": {joining, func(s *scene) {
-			s.turn.Unjoined, s.turn.PhaseSince.Time = "a learner", now.Add(-time.Hour)
+			s.turn.WhyNotJoined, s.turn.PhaseSince.Time = "a learner", now.Add(-time.Hour)
 		}, verdict{giving, StepFail, failed, "was not ready within replacementReady.timeout, 10m0s: a learner", false}},
 		"others are sick": {joining, func(s *scene) {
-			s.turn.Waits, s.turn.PhaseSince.Time = "member x is sick", now.Add(-time.Hour)
+			s.turn.WhyOldMustStay, s.turn.PhaseSince.Time = "member x is sick", now.Add(-time.Hour)
 		}, verdict{claiming, StepNone, v1alpha1.ReasonEtcdUnhealthy, "member x is sick", false}},
 		"machine failed":            {joining, func(s *scene) { s.machine("new").State, s.machine("new").Message = cloud.Failed, "no disk" }, verdict{giving, StepFail, failed, "has failed: no disk", false}},
 		"image again":               {joining, func(s *scene) { s.machine("new").UpToDate = false; s.set.Model = "3" }, verdict{giving, StepClaim, "", "what machines are made of has changed", false}},
@@ -343,8 +343,8 @@ func TestJudge(t *testing.T) {
 		"ready again":               {claiming, func(s *scene) { s.unready(time.Hour) }, verdict{claiming, StepNone, "", "", false}},
 		"protected":                 {claiming, func(s *scene) { s.machine("old").Protected = true }, verdict{claiming, StepNone, v1alpha1.ReasonMachineProtected, "take its protection off", false}},
 		"set aside":                 {claiming, func(s *scene) { s.aside() }, verdict{claiming, StepNone, v1alpha1.ReasonMachineProtected, "machine old is not to be deleted, it is in standby", false}},
-		"etcd":                      {claiming, func(s *scene) { s.turn.Waits = "member x is sick" }, verdict{claiming, StepNone, v1alpha1.ReasonEtcdUnhealthy, "member x is sick", false}},
-		"no member any more":        {claiming, func(s *scene) { s.turn.Unjoined = "member n-new is sick" }, verdict{claiming, StepNone, v1alpha1.ReasonEtcdUnhealthy, "member n-new is sick", false}},
+		"etcd":                      {claiming, func(s *scene) { s.turn.WhyOldMustStay = "member x is sick" }, verdict{claiming, StepNone, v1alpha1.ReasonEtcdUnhealthy, "member x is sick", false}},
+		"no member any more":        {claiming, func(s *scene) { s.turn.WhyNotJoined = "member n-new is sick" }, verdict{claiming, StepNone, v1alpha1.ReasonEtcdUnhealthy, "member n-new is sick", false}},
 		"claimed":                   {claiming, func(s *scene) { s.claim(func(*v1alpha1.Claim) {}) }, verdict{draining, StepCordon, "", "", false}},
 		"Node gone":                 {claiming, func(s *scene) { delete(s.Nodes, "n-old") }, verdict{deleting, StepDelete, "", "will be deleted", false}},
 		"another's Node": {claiming, func(s *scene) {
@@ -806,8 +806,8 @@ func TestUnsent(t *testing.T) {
 			s.set.Operations[0].Sent = false
 			tc.change(s)
 			s.Judge([]*Turn{s.turn})
-			if s.turn.Step != tc.step || s.turn.Holds != (tc.step != StepNone) || s.turn.Operation != "op" {
-				t.Errorf("step %q, held %v, operation %q: %s", s.turn.Step, s.turn.Holds, s.turn.Operation, s.turn.Message)
+			if s.turn.Step != tc.step || s.turn.HoldsOperation != (tc.step != StepNone) || s.turn.Operation != "op" {
+				t.Errorf("step %q, held %v, operation %q: %s", s.turn.Step, s.turn.HoldsOperation, s.turn.Operation, s.turn.Message)
 			}
 		})
 	}
@@ -818,7 +818,7 @@ func TestRefusedAfterItWasSent(t *testing.T) {
 	s := newScene(v1alpha1.MachineDeleting)
 	s.turn.DeletesFirst, s.turn.Replacement, s.turn.Ordered = true, "", true
 	s.under(v1alpha1.CloudOperationDelete, nil)
-	s.Refused(s.set, "op", []*Turn{s.turn}, false, "too many requests")
+	s.RemoveRefused(s.set, "op", []*Turn{s.turn}, false, "too many requests")
 	s.without("old")
 	s.smaller(true)
 	s.machine("new").Created = now.Add(-24 * time.Hour)
@@ -967,7 +967,7 @@ func TestLeavesAgain(t *testing.T) {
 }
 
 // Members of etcd are known by the names of nodes, which others may have by now.
-func TestRemains(t *testing.T) {
+func TestReplacementNodeName(t *testing.T) {
 	for what, tc := range map[string]struct {
 		change func(*scene)
 		name   string
@@ -989,7 +989,7 @@ func TestRemains(t *testing.T) {
 	} {
 		s := newScene(v1alpha1.MachineDiscarding)
 		tc.change(s)
-		if name, seen := s.Remains(s.turn); name != tc.name || seen != tc.seen {
+		if name, seen := s.ReplacementNodeName(s.turn); name != tc.name || seen != tc.seen {
 			t.Errorf("%s: %q, %v", what, name, seen)
 		}
 	}
@@ -1249,7 +1249,7 @@ func TestEtcdCantDoWithoutIt(t *testing.T) {
 		}
 		s.Now = s.Now.Add(time.Hour)
 		if stays {
-			s.turn.Stays = "etcd would be left with 2 voters"
+			s.turn.WhyReplacementMustStay = "etcd would be left with 2 voters"
 		}
 		if s.Judge([]*Turn{s.turn}); (s.turn.Phase == v1alpha1.MachineJoining) != stays {
 			t.Errorf("it stays %v: %s", stays, s.turn.Phase)

@@ -57,8 +57,8 @@ type Ended struct {
 type Set struct {
 	cloud.Set
 	Machines []cloud.Machine
-	// Known is true after the set was read. Absent is true after the set was deleted.
-	Known, Absent bool
+	// Known is true after the set was read. Deleted is true after the set was deleted.
+	Known, Deleted bool
 	// LookedAt is when the set was read. Missing is since when machines of turns are not listed, by id.
 	LookedAt time.Time
 	Missing  map[string]time.Time
@@ -120,12 +120,12 @@ type Node struct {
 	Selected, OptedOut bool
 	// Marked is true when the rollout has cordoned it, or excludes it from load balancers.
 	Marked bool
-	// Shielded is true if the rollout disabled its scale-down by the cluster autoscaler.
-	Shielded bool
+	// ScaleDownDisabled is true if the rollout disabled its scale-down by the cluster autoscaler.
+	ScaleDownDisabled bool
 	// Foreign is true if another rollout holds a claim on it.
 	Foreign bool
-	// Shieldable is true if the rollout may set the annotation that disables scale-down.
-	Shieldable bool
+	// MayDisableScaleDown is true if the rollout may set the annotation that disables scale-down.
+	MayDisableScaleDown bool
 }
 
 // World is the input of all decisions about a rollout.
@@ -147,11 +147,11 @@ type World struct {
 	Rank func(uid types.UID) uint64
 	// Drained are the drained nodes, by Key, without those that were cordoned again since. Left are the nodes that have left the control plane, by LeftKey.
 	Drained, Left map[string]bool
-	// Closed says why no turn of the control plane can begin.
-	Closed string
-	// Blind and BlindMessage say why the model of some scale set is not known.
-	Blind        v1alpha1.Reason
-	BlindMessage string
+	// WhyClosed says why no turn of the control plane can begin.
+	WhyClosed string
+	// Unreadable and UnreadableMessage say why the model of some scale set is not known.
+	Unreadable        v1alpha1.Reason
+	UnreadableMessage string
 
 	index *index
 	// turns are the turns that Judge was given, and those that it has added.
