@@ -138,7 +138,7 @@ func (p *pass) drainFails(ctx context.Context, t *machine.Turn, n *machine.Node,
 // are not available again are recorded on the replacement.
 func (p *pass) deleteNode(ctx context.Context, t *machine.Turn, n *machine.Node) error {
 	if !t.MayDeleteNode(n) {
-		t.Message = "the cloud says that the machine of Node " + n.Name + " is gone, and the Node is Ready: it is deleted once it is not"
+		t.Message = "the cloud says that the machine of Node " + n.Name + " is gone, and the Node is Ready: the Node is deleted when it is no longer Ready"
 		return nil
 	}
 	replacement := p.world.ReplacementNode(t)

@@ -81,7 +81,7 @@ func (p *pass) readSet(ctx context.Context, s *set) error {
 // markUnreadable records that the list of scale sets is not known.
 func (p *pass) markUnreadable(ctx context.Context) {
 	t := &p.memo.trouble
-	log.FromContext(ctx).Info("the cloud can't be asked", "reason", t.reason, "message", t.message, "again", t.until)
+	log.FromContext(ctx).Info("the scale sets can't be found", "reason", t.reason, "message", t.message, "again", t.until)
 	p.unreadable, p.unreadableMessage = t.reason, t.message
 	p.at(t.until)
 }

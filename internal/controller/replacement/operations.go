@@ -81,9 +81,9 @@ func (p *pass) recordRollbacks(ctx context.Context) {
 	}
 }
 
-// areThere reads a set, unless that was just done, and reports whether the machines to delete exist, and are not protected or set aside. People may have done that
-// since the last look, and not every cloud respects that. A machine that has died must not be deleted again: the cloud may have replaced it, and its deletion would
-// lower the capacity.
+// areThere reads a set, unless that was just done, and reports whether the machines to delete exist, and are not protected or set aside. People may have protected
+// or deleted a machine since the last look, and not every cloud respects protection. A machine that has died must not be deleted again: the cloud may have replaced
+// it, and its deletion would lower the capacity.
 func (p *pass) areThere(ctx context.Context, s *set, ids []string) bool {
 	isOld := s.changed || p.Clock.Since(s.LookedAt) >= lookJust
 	if isOld && (s.looking.isDelayed(p.Now) || p.readSet(ctx, s) != nil) {
@@ -194,7 +194,7 @@ func (p *pass) sendOne(ctx context.Context, s *set, view *machine.Set, o v1alpha
 		s.changing.record(err, p.Now)
 		s.stale = true
 		p.at(s.changing.until)
-		log.FromContext(ctx).Info("it is not known whether the cloud does an operation: it is sent again", "scaleSet", s.Name, "kind", o.Kind, "token", o.Token,
+		log.FromContext(ctx).Info("it is not known whether the cloud accepted the operation: it is sent again", "scaleSet", s.Name, "kind", o.Kind, "token", o.Token,
 			"reason", s.changing.reason, "message", s.changing.message, "again", s.changing.until)
 	}
 }

@@ -50,7 +50,8 @@ type settings struct {
 // resolve parses the spec, or says why it can't be carried out.
 func resolve(r *v1alpha1.NodeRollout, malformed error) (*settings, error) {
 	s := &settings{
-		rollout: r, holder: node.Holder(turnof.Kind, client.ObjectKeyFromObject(r)), selector: labels.Nothing(), taint: nodeturn.TaintOf(r.Name), optOut: v1alpha1.LabelNodeRollout(r.Name), checkPeriod: defaultCheckPeriod,
+		rollout: r, holder: node.Holder(turnof.Kind, client.ObjectKeyFromObject(r)), selector: labels.Nothing(), taint: nodeturn.TaintOf(r.Name),
+		optOut: v1alpha1.LabelNodeRollout(r.Name), checkPeriod: defaultCheckPeriod,
 	}
 	if malformed != nil {
 		return s, malformed

@@ -63,7 +63,7 @@ func reasonOf(kind cloud.Kind) v1alpha1.Reason {
 	return cmp.Or(reasons[kind], v1alpha1.ReasonCloudError)
 }
 
-// set is a scale set as it was read last.
+// set is a scale set as it was read last, and what this process remembers of it.
 type set struct {
 	machine.Set
 	// looking is why it can't be read, changing why it can't be changed, and adding why there is no room for more machines.
@@ -79,7 +79,7 @@ type set struct {
 	// suspended is whether its zone balancing is suspended; nil until that is known. suspending is why that can't be changed.
 	suspended  *bool
 	suspending trouble
-	// unprotected are machines of turns that are not protected from deletion, where the cloud needs a request for each. They are read since the last look.
+	// unprotected are machines of turns that are not protected from deletion, where the cloud needs a request for each. It is emptied at each read of the set.
 	unprotected map[string]bool
 }
 

@@ -62,7 +62,7 @@ func (p *pass) fillStatus() {
 	}
 }
 
-// setStatus is the status of a scale set after the one before.
+// setStatus computes the new status of a scale set from the previous one.
 func (p *pass) setStatus(before v1alpha1.ScaleSetStatus, view *machine.Set) v1alpha1.ScaleSetStatus {
 	after := machine.NextSetStatus(before, view, p.outdated(view))
 	if view.Known {
@@ -157,7 +157,7 @@ func (p *pass) writeStatus(ctx context.Context) error {
 	return nil
 }
 
-// recordProgress adds Events and metrics of what a turn has done since the status before.
+// recordProgress adds Events and metrics of what a turn has done since the previous status.
 func (p *pass) recordProgress(t *machine.Turn, before *v1alpha1.MachineTurn) {
 	if before.Failed == nil && t.Failed != nil {
 		metrics.ObserveTurn(p.Name(), metrics.TurnFailed, t.Failed.Time.Sub(t.Since.Time))
@@ -175,7 +175,7 @@ func (p *pass) recordProgress(t *machine.Turn, before *v1alpha1.MachineTurn) {
 		p.Mention(events.MachinesAdded(p.rollout, t.ScaleSet), t.Replacement)
 	}
 	if t.Failed == nil && t.Phase == v1alpha1.MachineDiscarding && t.Replacement != "" {
-		p.Happened(events.MachineDiscarded(p.rollout, &t.MachineTurn, cmp.Or(t.Message, "nothing waits for it")))
+		p.Happened(events.MachineDiscarded(p.rollout, &t.MachineTurn, cmp.Or(t.Message, "no turn needs it")))
 	}
 	if before.Node != "" && t.Node == "" || before.Node == "" && before.Machine != "" && t.Machine == "" {
 		p.Mention(events.MachinesDeleted(p.rollout, t.ScaleSet), cmp.Or(before.Node, before.Machine))
@@ -261,13 +261,13 @@ func (p *pass) countProgress() status.Progress {
 func (p *pass) notes() string {
 	var notes []string
 	if len(p.world.Sets) == 0 && p.unreadable == "" && p.unmatched == 0 && len(p.nodes) == 0 {
-		notes = append(notes, "no selected node is of a scale set")
+		notes = append(notes, "no selected node belongs to a scale set")
 	}
 	if p.rules.Ending {
-		notes = append(notes, "the rollout is being deleted: what it has begun is ended")
+		notes = append(notes, "the rollout is being deleted: its turns end first")
 	}
 	if p.unmatched > 0 && p.unreadable == "" {
-		notes = append(notes, fmt.Sprintf("selected nodes of no scale set, which are ignored: %d", p.unmatched))
+		notes = append(notes, fmt.Sprintf("selected nodes that belong to no scale set, and are ignored: %d", p.unmatched))
 	}
 	for i := range p.rollout.Status.ScaleSets {
 		if s := &p.rollout.Status.ScaleSets[i]; s.Reason != "" && (p.unreadable == "" || p.world.Sets[s.Name] != nil && p.world.Sets[s.Name].Known) {

@@ -11,7 +11,7 @@ import (
 	"moult.dev/moult/internal/kind/nodeturn"
 )
 
-// Batch is one cloud operation for all these turns.
+// Batch is a cloud operation for these turns, before it is recorded.
 type Batch struct {
 	Set      *Set
 	Kind     v1alpha1.CloudOperationKind
@@ -22,7 +22,7 @@ type Batch struct {
 	Image string
 }
 
-// The most additions and the most deletions under way in a set at once, and the most machines of one operation.
+// The most additions and the most deletions under way in a set at once, and the most machines that one pass adds to a set, or deletes from it.
 const (
 	maxUnderWay = 8
 	maxBatch    = 100
@@ -81,7 +81,7 @@ func (s *Set) additions(turns []*Turn) []Batch {
 		room = 1
 	}
 	if s.Max > 0 {
-		room = min(room, max(1, s.Max-s.Capacity)) // The cloud refuses what is too much; it may know better.
+		room = min(room, max(1, s.Max-s.Capacity)) // If the limit read here is old, the cloud decides.
 	}
 	ordering := slices.DeleteFunc(slices.Clone(turns), func(t *Turn) bool { return !s.mayOrder(t) || t.Step != StepAdd })
 	// Turns that must have a replacement come first: they may have no machine.
@@ -111,7 +111,7 @@ func (s *Set) deletions(turns []*Turn) []Batch {
 	b := Batch{Set: s, Kind: v1alpha1.CloudOperationDelete}
 	most := maxBatch
 	if s.Min > 0 {
-		most = min(most, max(1, s.Capacity-s.Min)) // The cloud refuses what is too much; it may know better.
+		most = min(most, max(1, s.Capacity-s.Min)) // If the limit read here is old, the cloud decides.
 	}
 	for _, t := range turns {
 		if !s.mayOrder(t) || t.Step != StepDelete || under >= maxUnderWay || len(b.Turns) >= most {
@@ -132,7 +132,7 @@ func (s *Set) deletions(turns []*Turn) []Batch {
 // mayOrder reports whether a turn of this set may order an operation.
 func (s *Set) mayOrder(t *Turn) bool { return t.ScaleSet == s.Name && !t.Over && t.Operation == "" }
 
-// RecordOrder records that a batch has become this operation: its turns wait for it.
+// RecordOrder adds the operation of a batch to its set. The turns of the batch wait for it.
 func (b *Batch) RecordOrder(o v1alpha1.CloudOperation) {
 	b.Set.Operations = append(b.Set.Operations, o)
 	for _, t := range b.Turns {
@@ -141,7 +141,8 @@ func (b *Batch) RecordOrder(o v1alpha1.CloudOperation) {
 	}
 }
 
-// RemoveRefused removes an operation that was refused or has had no effect: the turns no longer wait for it.
+// RemoveRefused removes an operation that was refused or has had no effect: the turns no longer wait for it. An empty token means that the operation was never
+// recorded.
 func (w *World) RemoveRefused(set *Set, token string, turns []*Turn, noRoom bool, why string) {
 	set.Operations = slices.DeleteFunc(slices.Clone(set.Operations), func(o v1alpha1.CloudOperation) bool { return o.Token == token })
 	for _, t := range turns {

@@ -37,7 +37,7 @@ func (w *World) JudgeNode(n *Node, room map[string]Room) NodeState {
 	}
 	switch own := n.Claim; {
 	case n.Unreadable:
-		u.InTurn = n.Marked && outdated
+		u.InTurn = n.Marked && outdated // It may be in a turn, and holds a slot.
 	case own == nil && n.Marked, n.ScaleDownDisabled:
 		p.Step = StepRelease
 	case own == nil:
@@ -53,7 +53,7 @@ func (w *World) JudgeNode(n *Node, room map[string]Room) NodeState {
 	return p
 }
 
-// setFailedUnit reports whether a node whose turn has failed waits for a retry or for a person. Else the retry is due.
+// setFailedUnit makes u the unit of a node whose turn has failed. It returns false if a retry is due: then the unit is outdated again.
 func (w *World) setFailedUnit(u *rollout.Unit, own *v1alpha1.Claim) bool {
 	f := own.Failed
 	u.State, u.Reason, u.Message, u.Since, u.Skipped, u.Claimed = v1alpha1.UnitFailed, f.Reason, f.Message, f.Time.Time, f.Skipped, !own.Skipped()
@@ -75,7 +75,7 @@ func (w *World) blockedBy(s *Set, m *cloud.Machine, n *Node, room Room) (v1alpha
 	case s.Reason != "":
 		return s.Reason, s.Message
 	case w.Unreadable != "" && w.Strategy != nil && len(w.Strategy.Waves) > 0:
-		return w.Unreadable, "whether the waves begin anew is not known before all scale sets are: " + w.UnreadableMessage
+		return w.Unreadable, "the waves may start again; this is known only after all scale sets are read: " + w.UnreadableMessage
 	case s.Busy != "" && len(s.Operations) == 0:
 		return v1alpha1.ReasonScaleSetBusy, "scale set " + s.Name + ": " + s.Busy
 	case m.State == cloud.Deleting, m.State == cloud.Creating:
@@ -97,8 +97,8 @@ func (w *World) blockedBy(s *Set, m *cloud.Machine, n *Node, room Room) (v1alpha
 func (s *Set) isAtMinimum() bool { return s.Min > 0 && s.Capacity <= s.Min }
 
 func (s *Set) tooFew() string {
-	return fmt.Sprintf("scale set %s has %d machines of at least %d, and none can be deleted before another is added: lower its minimum, or raise its maximum and surge",
-		s.Name, s.Capacity, s.Min)
+	return fmt.Sprintf("scale set %s has %d machines, and its minimum is %d: none can be deleted before another is added; lower its minimum, or raise its "+
+		"maximum and surge", s.Name, s.Capacity, s.Min)
 }
 
 // maxClockSkew is how much the clocks of the cloud and of the operator may differ. Creation times decide which machines are new.
@@ -111,7 +111,7 @@ func (s *Set) maybeAdded(m *cloud.Machine, n *Node) bool {
 	})
 }
 
-// Begin makes a turn of a node.
+// Begin returns a new turn of a node.
 func (w *World) Begin(p *NodeState, turn string, deletesFirst bool) *Turn {
 	t := &Turn{MachineTurn: v1alpha1.MachineTurn{
 		Turn: turn, Node: p.Name, NodeUID: p.UID, ScaleSet: p.Set.Name, Machine: p.Machine.ID, Zone: p.Machine.Zone, Revision: w.Revision,

@@ -98,7 +98,7 @@ func TestBeginCountsFailures(t *testing.T) {
 }
 
 func TestRooms(t *testing.T) {
-	const tooFew = "scale set pool has 4 machines of at least 4, and none can be deleted before another is added: lower its minimum, or raise its maximum and surge"
+	const tooFew = "scale set pool has 4 machines, and its minimum is 4: none can be deleted before another is added; lower its minimum, or raise its maximum and surge"
 	turn := func(phase v1alpha1.MachinePhase, change ...func(*Turn)) *Turn {
 		t := &Turn{MachineTurn: v1alpha1.MachineTurn{ScaleSet: "pool", Phase: phase, Replacement: "x"}}
 		for _, how := range change {
@@ -126,7 +126,7 @@ func TestRooms(t *testing.T) {
 		"full with what is being added": {func(s *scene) { s.set.Max = 6; s.Surge.N = 3 }, []*Turn{turn(v1alpha1.MachineAdding)}, Room{N: 1}},
 		"at its least":                  {func(s *scene) { s.Surge, s.set.Min = rollout.Amount{}, 4 }, nil, Room{Reason: v1alpha1.ReasonScaleSetUnfit, Message: tooFew}},
 		"near its least": {func(s *scene) { s.Surge, s.set.Min = rollout.Amount{}, 3 }, []*Turn{turn(v1alpha1.MachineDraining, first, func(t *Turn) { t.Machine = "y" })},
-			Room{Reason: v1alpha1.ReasonSurgeExhausted, Message: "machines of scale set pool are replaced first: it must have 3"}},
+			Room{Reason: v1alpha1.ReasonSurgeExhausted, Message: "other machines of scale set pool are replaced first; its minimum is 3"}},
 		"above its least": {func(s *scene) { s.Surge, s.set.Min = rollout.Amount{}, 2 }, nil, Room{N: 100, DeletesFirst: true}},
 		"declines":        {func(s *scene) { s.Surge, s.set.Declined = rollout.Amount{}, "no such image" }, nil, Room{N: 100, DeletesFirst: true}},
 		"declines, and lacks one": {func(s *scene) { s.Surge, s.set.Declined = rollout.Amount{}, "no such image" }, []*Turn{turn(v1alpha1.MachineAdding, first)},

@@ -129,7 +129,7 @@ func (w *World) mustStay(m *cloud.Machine, n *Node) (reason v1alpha1.Reason, why
 		case m.Aside != "":
 			return v1alpha1.ReasonMachineProtected, "machine " + m.ID + " is not to be deleted, " + m.Aside
 		case m.Protected:
-			return v1alpha1.ReasonMachineProtected, "machine " + m.ID + " is protected from deletion in the cloud: take its protection off"
+			return v1alpha1.ReasonMachineProtected, "machine " + m.ID + " is protected from deletion in the cloud: remove its protection"
 		}
 	}
 	for _, role := range []string{"node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"} {

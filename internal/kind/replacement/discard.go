@@ -11,7 +11,8 @@ import (
 	"moult.dev/moult/internal/cloud"
 )
 
-// discarding handles a turn that ends without a change: its node is released, and the replacement is deleted.
+// discarding handles a turn that ends without a change: its node is released, and its replacement is deleted. A turn that must have a replacement then goes back
+// to phase Adding.
 func (w *World) discarding(t *Turn) {
 	s, n := w.SetOf(t), w.oldNode(t)
 	t.Step = w.stepToReturn(t, n, s.isGone(t.Machine) || t.Machine == "")
@@ -31,7 +32,8 @@ func (w *World) discarding(t *Turn) {
 	}
 }
 
-// stepToReturn is what the old node needs: it is released, or deleted if its machine is gone.
+// stepToReturn is what the old node needs before the turn ends: its failure is recorded, or it is released. If its machine is gone, it leaves the control plane,
+// and is deleted.
 func (w *World) stepToReturn(t *Turn, n *Node, gone bool) Step {
 	if gone && w.ControlPlane && !w.Left[w.LeftKey(t, false)] && (n != nil || t.Node != "" && w.Nodes[t.Node] == nil) {
 		return StepLeave // The Node may be gone before its etcd member.
@@ -59,7 +61,7 @@ func (w *World) stepToReturn(t *Turn, n *Node, gone bool) Step {
 func (w *World) discardReplacement(t *Turn, s *Set) {
 	m, n := s.Machine(t.Replacement), w.ReplacementNode(t)
 	if m != nil {
-		t.noteReplacementNode(m, n) // It may join in its last moment.
+		t.noteReplacementNode(m, n) // Its Node may appear just before it is deleted.
 	}
 	switch {
 	case t.Operation != "":
@@ -103,7 +105,7 @@ func (w *World) keepsFailed(t *Turn) bool {
 func (w *World) replacementRemains(t *Turn, s *Set) bool {
 	if w.ControlPlane && t.ReplacementNode != "" && !w.Left[w.LeftKey(t, true)] {
 		t.Step, t.OnReplacement = StepLeave, true
-		t.Message = "the machine of node " + t.ReplacementNode + ", a replacement, is gone, and the node is to leave the control plane"
+		t.Message = "the machine of node " + t.ReplacementNode + ", a replacement, is gone, and the node must leave the control plane"
 		return true
 	}
 	n := cmp.Or(w.Nodes[t.ReplacementNode], w.nodeWith(t.ReplacementProviderID))
@@ -121,8 +123,8 @@ func (w *World) replacementRemains(t *Turn, s *Set) bool {
 	return true
 }
 
-// ReplacementNodeName is the node name of a replacement in the control plane. Seen is false if only the cloud reports the name: the real name may differ. The name is empty
-// if it is not known, or if another machine has it now.
+// ReplacementNodeName is the node name of a replacement in the control plane. Seen is false if only the cloud reports the name: the real name may differ. The
+// name is empty if it is not known, or if another machine has it now.
 func (w *World) ReplacementNodeName(t *Turn) (name string, seen bool) {
 	m := w.SetOf(t).Machine(t.Replacement)
 	if m != nil {

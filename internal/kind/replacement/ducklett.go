@@ -24,8 +24,8 @@ func LeftByDucklett(n *corev1.Node) bool {
 }
 
 // Adopt is the turn of a node for which Ducklett has added a machine. It returns nil if Ducklett has not, or if the old machine is gone. Ducklett does not
-// record which machine it added: the newest up-to-date machine is the replacement. If there is none, another image is wanted since, and the newest machine is
-// discarded.
+// record which machine it added: the newest up-to-date machine is the replacement. If there is none, the image of the set was changed after that, and the
+// newest machine is discarded.
 func (w *World) Adopt(n *Node, turn string, all []*Turn) *Turn {
 	s, m := w.MachineOf(n)
 	if m == nil || !s.Known || !n.Selected || n.OptedOut || w.Ending || w.DetectOnly || !hasDucklettAdded(s, n.Annotations) {
@@ -49,13 +49,13 @@ func (w *World) Adopt(n *Node, turn string, all []*Turn) *Turn {
 	t := w.Begin(&NodeState{Node: n, Set: s, Machine: m}, v1alpha1.DucklettPrefix+turn, false)
 	t.Phase, t.Replacement = v1alpha1.MachineJoining, newest.ID
 	if isOutdated {
-		w.discard(t, "another image is wanted than that of the machine that Ducklett added")
+		w.discard(t, "the image of the set was changed after Ducklett added the machine")
 	}
 	return t
 }
 
-// hasDucklettAdded reports whether Ducklett has made the scale set larger for a node. Ducklett writes the wanted number of machines before that, and a new status
-// afterwards.
+// hasDucklettAdded reports whether Ducklett has made the scale set larger for a node. Ducklett writes the wanted number of machines before that, and a new
+// status afterwards.
 func hasDucklettAdded(s *Set, annotations map[string]string) bool {
 	switch annotations[v1alpha1.AnnotationDucklettStatus] {
 	case v1alpha1.DucklettUpgradeStarted, v1alpha1.DucklettUpgradeDrainReady, v1alpha1.DucklettUpgradeDrainStarted, v1alpha1.DucklettUpgradeDeleteReady:

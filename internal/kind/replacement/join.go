@@ -43,14 +43,14 @@ func (w *World) checkReplacement(t *Turn, s *Set, m *cloud.Machine) {
 		w.failReplacement(t, "machine "+m.ID+" was made, and has failed: "+cmp.Or(m.Message, "the cloud does not say why"))
 		return
 	case mayReject && hasChanged && (w.Outdated(s, m, n) || n == nil && !m.UpToDate):
-		w.discard(t, "what machines are made of has changed")
+		w.discard(t, "the model of the scale set has changed")
 		return
 	case mayReject && w.Outdated(s, m, n) && w.MatchOSImage:
 		w.failReplacement(t, fmt.Sprintf("machine %s was made of image %s, and its node says that its OS image is %q: it would be replaced for ever",
 			m.ID, s.ImageName, n.Status.NodeInfo.OSImage))
 		return
 	case mayReject && w.Outdated(s, m, n):
-		w.failReplacement(t, "machine "+m.ID+" was made, and is outdated at once: the cloud says that it is not made of what scale set "+s.Name+" makes new ones of")
+		w.failReplacement(t, "machine "+m.ID+" is new, but the cloud reports it as outdated: its model is not the current model of scale set "+s.Name)
 		return
 	}
 	if why := cmp.Or(w.notReady(t), t.WhyNotJoined); why != "" {

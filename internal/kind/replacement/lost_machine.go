@@ -130,7 +130,7 @@ func (w *World) findReplacement(t *Turn, s *Set) {
 	case !w.needsReplacement(t):
 		w.replacementLost(t)
 	case s.isAdding() || s.lacksMachines() && m == nil:
-		w.waitForReplacement(t, cmp.Or(t.UnreadySince, &t.PhaseSince).Time, "no machine has come to scale set "+s.Name+" that could take the place")
+		w.waitForReplacement(t, cmp.Or(t.UnreadySince, &t.PhaseSince).Time, "scale set "+s.Name+" has no new machine that can be the replacement")
 	case m != nil:
 		t.Replacement, t.Failed = m.ID, nil
 		w.enter(t, v1alpha1.MachineJoining)

@@ -54,8 +54,8 @@ func IsTaken(turns []*Turn, set, id string) bool {
 	return slices.ContainsFunc(turns, func(t *Turn) bool { return t.ScaleSet == set && (t.Replacement == id || t.Machine == id) })
 }
 
-// assignEarly gives running machines to turns while others of the same operation are still being added: a slow machine delays no other turn. The operation
-// lists them, because their turns may be over before it is.
+// assignEarly assigns running machines to turns while others of the same operation are still being added: a slow machine delays no other turn. The operation
+// lists the assigned machines, because a turn may end before the operation ends.
 func (w *World) assignEarly(s *Set, o *v1alpha1.CloudOperation) {
 	ids := slices.DeleteFunc(slices.Clone(s.Added[o.Token]), func(id string) bool {
 		m := s.Machine(id)
@@ -65,7 +65,7 @@ func (w *World) assignEarly(s *Set, o *v1alpha1.CloudOperation) {
 	o.Machines = slices.Concat(o.Machines, slices.DeleteFunc(ids, func(id string) bool { return slices.Contains(left, id) }))
 }
 
-// assign gives machines that were added to the turns that wait for them, in the same zone if possible. It returns the rest.
+// assign assigns added machines to the turns that wait for them, in the same zone if possible. It returns the rest.
 func (w *World) assign(s *Set, o *v1alpha1.CloudOperation, ids []string) (left []string) {
 	left = slices.Clone(ids)
 	for _, anyZone := range []bool{false, true} {
@@ -86,7 +86,7 @@ func (w *World) assign(s *Set, o *v1alpha1.CloudOperation, ids []string) (left [
 	return left
 }
 
-// applyAddition applies the result of an addition: it gives machines to the turns that wait, and returns new turns that discard the rest.
+// applyAddition applies the result of an addition: it assigns machines to the turns that wait, and returns new turns that discard the rest.
 func (w *World) applyAddition(s *Set, o *v1alpha1.CloudOperation, end Ended) (surplus []*Turn) {
 	var ids, failed []string
 	for _, id := range end.Added {
@@ -99,13 +99,13 @@ func (w *World) applyAddition(s *Set, o *v1alpha1.CloudOperation, end Ended) (su
 			ids = append(ids, id)
 		}
 	}
-	ordered := int(o.Count) - len(o.Machines) - len(w.turnsWaitingFor(s, o.Token))
+	unneeded := int(o.Count) - len(o.Machines) - len(w.turnsWaitingFor(s, o.Token)) // Their turns no longer wait.
 	ids = w.assign(s, o, ids)
 	waiting := w.turnsWaitingFor(s, o.Token)
 	// Machines beyond the ordered number replace others that have died: they stay.
-	ids = ids[:min(len(ids), max(0, ordered+len(waiting)))]
+	ids = ids[:min(len(ids), max(0, unneeded+len(waiting)))]
 	for _, t := range waiting {
-		why := fmt.Sprintf("scale set %s has not got the machine in place of %s", s.Name, t.oldName())
+		why := fmt.Sprintf("scale set %s did not get a replacement for %s", s.Name, t.oldName())
 		if end.Message != "" {
 			why += ": " + end.Message
 		}
@@ -114,7 +114,7 @@ func (w *World) applyAddition(s *Set, o *v1alpha1.CloudOperation, end Ended) (su
 	for _, id := range slices.Concat(failed, ids) {
 		surplus = append(surplus, &Turn{MachineTurn: v1alpha1.MachineTurn{
 			Turn: o.Token + "-" + id, ScaleSet: s.Name, Replacement: id, Revision: w.Revision, Since: *nodeturn.Stamp(w.Now), Phase: v1alpha1.MachineDiscarding,
-			PhaseSince: *nodeturn.Stamp(w.Now), Message: "nothing waits for the machine",
+			PhaseSince: *nodeturn.Stamp(w.Now), Message: "no turn needs the machine",
 		}})
 	}
 	return surplus
@@ -137,8 +137,8 @@ func (w *World) notAdded(t *Turn, noRoom bool, why string) {
 	}
 }
 
-// applyDeletion applies the result of a deletion, and reports whether it is over. A successful one stays under way while the machine is still listed, for at most
-// Timeout.
+// applyDeletion applies the result of a deletion, and reports whether it is over. A successful one stays under way while the machine is still listed, for at
+// most Timeout.
 func (w *World) applyDeletion(s *Set, o *v1alpha1.CloudOperation, end Ended) bool {
 	waiting := w.turnsWaitingFor(s, o.Token)
 	target := func(t *Turn) *string {

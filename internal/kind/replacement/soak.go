@@ -12,9 +12,9 @@ func (w *World) soaking(t *Turn) {
 		// The turn ends once the etcd member and the Node of the lost machine are gone.
 		t.Over = !w.replacementRemains(t, s)
 	case s.Known && (m == nil || m.State == cloud.Deleting):
-		t.Message = "machine " + t.Replacement + ", which has taken the place, is being deleted"
+		t.Message = "machine " + t.Replacement + ", the replacement, is being deleted"
 	case n == nil:
-		w.replacementUnhealthy(t, "the node of machine "+t.Replacement+" is not there")
+		w.replacementUnhealthy(t, "the Node of machine "+t.Replacement+" does not exist")
 	case t.Absent != nil && len(t.Absent.Evicted) > 0: // They are recorded on the replacement's Node first.
 	case !w.Ending && !n.OptedOut && n.Selected && !w.hasSoaked(t, n):
 	default:
@@ -41,6 +41,6 @@ func (w *World) hasSoaked(t *Turn, n *Node) bool {
 // machine is gone.
 func (w *World) replacementUnhealthy(t *Turn, why string) {
 	if w.isUnreadyForLong(t, why) {
-		w.failInPlace(t, "machine "+t.Replacement+" has taken the place, and is not healthy for longer than replacementReady.timeout, "+w.Timeout.String()+": "+why)
+		w.failInPlace(t, "machine "+t.Replacement+", the replacement, is not healthy for longer than replacementReady.timeout, "+w.Timeout.String()+": "+why)
 	}
 }

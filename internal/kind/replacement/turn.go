@@ -46,8 +46,8 @@ type Turn struct {
 	Claimable bool
 	// HoldsOperation is true if the turn's recorded operation must not be sent yet: the node is not drained.
 	HoldsOperation bool
-	// WhyNotJoined says why the replacement is not a member of the control plane. WhyOldMustStay says why the old node can't leave it, and WhyReplacementMustStay why a replacement that
-	// failed can't.
+	// WhyNotJoined says why the replacement is not a member of the control plane. WhyOldMustStay says why the old node can't leave it, and
+	// WhyReplacementMustStay why a replacement that failed can't.
 	WhyNotJoined, WhyOldMustStay, WhyReplacementMustStay string
 	// moved is true if the turn has changed, and must be judged again.
 	moved bool

@@ -274,7 +274,7 @@ func TestJudge(t *testing.T) {
 		}, verdict{adding, StepAdd, failed, "no such image", false}},
 		"unknown set":      {adding, func(s *scene) { s.set.Known = false }, verdict{adding, StepAdd, pending, "a machine will be added", false}},
 		"added, and ready": {adding, func(s *scene) { s.under("Add", &Ended{OK: true, Added: []string{"new"}}) }, verdict{claiming, StepNone, "", "", false}},
-		"added, but none":  {adding, func(s *scene) { s.under("Add", &Ended{OK: true}) }, verdict{giving, StepFail, failed, "has not got the machine", false}},
+		"added, but none":  {adding, func(s *scene) { s.under("Add", &Ended{OK: true}) }, verdict{giving, StepFail, failed, "did not get a replacement", false}},
 		"add failed":       {adding, func(s *scene) { s.under("Add", &Ended{Message: "it broke"}) }, verdict{giving, StepFail, failed, "it broke", false}},
 		"add has no room":  {adding, func(s *scene) { s.under("Add", &Ended{NoRoom: true, Message: "no cores"}) }, verdict{adding, StepAdd, pending, "no cores", false}},
 		"add has no room, and failed": {adding, func(s *scene) {
@@ -311,10 +311,10 @@ func TestJudge(t *testing.T) {
 			s.turn.WhyOldMustStay, s.turn.PhaseSince.Time = "member x is sick", now.Add(-time.Hour)
 		}, verdict{claiming, StepNone, v1alpha1.ReasonEtcdUnhealthy, "member x is sick", false}},
 		"machine failed":            {joining, func(s *scene) { s.machine("new").State, s.machine("new").Message = cloud.Failed, "no disk" }, verdict{giving, StepFail, failed, "has failed: no disk", false}},
-		"image again":               {joining, func(s *scene) { s.machine("new").UpToDate = false; s.set.Model = "3" }, verdict{giving, StepClaim, "", "what machines are made of has changed", false}},
+		"image again":               {joining, func(s *scene) { s.machine("new").UpToDate = false; s.set.Model = "3" }, verdict{giving, StepClaim, "", "the model of the scale set has changed", false}},
 		"image again, not joined":   {joining, func(s *scene) { s.unjoined("3") }, verdict{giving, StepDelete, "", "will be deleted", false}},
 		"image as then, not joined": {joining, func(s *scene) { s.unjoined("2") }, verdict{joining, StepNone, pending, "has not joined yet", false}},
-		"outdated anew":             {joining, func(s *scene) { s.machine("new").UpToDate = false }, verdict{giving, StepFail, failed, "is outdated at once", false}},
+		"outdated anew":             {joining, func(s *scene) { s.machine("new").UpToDate = false }, verdict{giving, StepFail, failed, "is new, but the cloud reports it as outdated", false}},
 		"wrong OS image":            {joining, func(s *scene) { s.MatchOSImage = true; s.Nodes["n-new"].Status.NodeInfo.OSImage = "Linux" }, verdict{giving, StepFail, failed, `its OS image is "Linux": it would be replaced for ever`, false}},
 		"no OS image yet":           {joining, func(s *scene) { s.mute() }, verdict{joining, StepNone, pending, "Node n-new does not say yet what its OS image is", false}},
 		"never an OS image":         {joining, func(s *scene) { s.mute(); s.turn.PhaseSince.Time = now.Add(-time.Hour) }, verdict{giving, StepFail, failed, "10m0s: Node n-new does not say yet", false}},
@@ -341,7 +341,7 @@ func TestJudge(t *testing.T) {
 		"not for long":              {claiming, func(s *scene) { s.taint("node.kubernetes.io/unreachable"); s.unready(10 * time.Minute) }, verdict{giving, StepFail, failed, "for longer than replacementReady.timeout, 10m0s, the replacement is not ready any more: Node n-new has taint", false}},
 		"its Node is gone for long": {claiming, func(s *scene) { delete(s.Nodes, "n-new"); s.unready(time.Hour) }, verdict{giving, StepFail, failed, "has not joined yet", false}},
 		"ready again":               {claiming, func(s *scene) { s.unready(time.Hour) }, verdict{claiming, StepNone, "", "", false}},
-		"protected":                 {claiming, func(s *scene) { s.machine("old").Protected = true }, verdict{claiming, StepNone, v1alpha1.ReasonMachineProtected, "take its protection off", false}},
+		"protected":                 {claiming, func(s *scene) { s.machine("old").Protected = true }, verdict{claiming, StepNone, v1alpha1.ReasonMachineProtected, "remove its protection", false}},
 		"set aside":                 {claiming, func(s *scene) { s.aside() }, verdict{claiming, StepNone, v1alpha1.ReasonMachineProtected, "machine old is not to be deleted, it is in standby", false}},
 		"etcd":                      {claiming, func(s *scene) { s.turn.WhyOldMustStay = "member x is sick" }, verdict{claiming, StepNone, v1alpha1.ReasonEtcdUnhealthy, "member x is sick", false}},
 		"no member any more":        {claiming, func(s *scene) { s.turn.WhyNotJoined = "member n-new is sick" }, verdict{claiming, StepNone, v1alpha1.ReasonEtcdUnhealthy, "member n-new is sick", false}},
@@ -413,7 +413,7 @@ func TestJudge(t *testing.T) {
 			s.ControlPlane = true
 			s.without("new")
 			s.turn.Since.Time, s.machine("other").UpToDate = now, false
-		}, verdict{joining, StepNone, "", "no machine has come", false}},
+		}, verdict{joining, StepNone, "", "has no new machine that can be the replacement", false}},
 		"leaves, made of another image": {leaving, func(s *scene) {
 			s.ControlPlane = true
 			s.without("new")
@@ -523,7 +523,7 @@ func TestJudge(t *testing.T) {
 		"soaks without a Node": {soaking, func(s *scene) {
 			s.unready(10 * time.Minute)
 			delete(s.Nodes, "n-new")
-		}, verdict{soaking, StepNone, failed, "the node of machine new is not there", false}},
+		}, verdict{soaking, StepNone, failed, "the Node of machine new does not exist", false}},
 		"soaks ill": {soaking, func(s *scene) { s.Unhealthy = func(string) (string, time.Time) { return "disk is full", time.Time{} } }, verdict{soaking, StepNone, "", "disk is full", false}},
 		"pods restart": {soaking, func(s *scene) {
 			s.Unstable = func(*Turn, string) (string, time.Time) { return "pod x restarts", time.Time{} }
@@ -534,11 +534,11 @@ func TestJudge(t *testing.T) {
 		}, verdict{soaking, StepNone, "", "", true}},
 		"a CP goes": {soaking, func(s *scene) {
 			s.ControlPlane, s.Ending, s.machine("new").State = true, true, cloud.Deleting
-		}, verdict{soaking, StepNone, "", "which has taken the place, is being deleted", false}},
+		}, verdict{soaking, StepNone, "", ", the replacement, is being deleted", false}},
 		"a CP not listed": {soaking, func(s *scene) {
 			s.ControlPlane, s.Ending = true, true
 			s.missing("new", time.Second)
-		}, verdict{soaking, StepNone, "", "which has taken the place, is being deleted", false}},
+		}, verdict{soaking, StepNone, "", ", the replacement, is being deleted", false}},
 		"soaks no more": {soaking, func(s *scene) { s.without("new") }, verdict{soaking, StepNone, "", "", true}},
 
 		"discards":                {giving, func(*scene) {}, verdict{giving, StepClaim, "", "", false}},
@@ -1257,7 +1257,7 @@ func TestEtcdCantDoWithoutIt(t *testing.T) {
 	}
 }
 
-// A machine that has taken the place soaks from then on, however long its turn took before.
+// A replacement soaks after the old machine is gone, however long its turn took before.
 func TestSoaksFromItsReplacement(t *testing.T) {
 	for soak, over := range map[time.Duration]bool{30 * time.Second: true, 10 * time.Minute: false} {
 		s := newScene(v1alpha1.MachineSoaking)

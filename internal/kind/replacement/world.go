@@ -149,7 +149,7 @@ type World struct {
 	Drained, Left map[string]bool
 	// WhyClosed says why no turn of the control plane can begin.
 	WhyClosed string
-	// Unreadable and UnreadableMessage say why the model of some scale set is not known.
+	// Unreadable and UnreadableMessage say why the cloud or a scale set can't be read: then the model of some set is not known.
 	Unreadable        v1alpha1.Reason
 	UnreadableMessage string
 
