@@ -156,8 +156,8 @@ type pass struct {
 	machineTurns []*machine.Turn
 	nodes        []machine.NodeState
 	orders       []machine.Batch
-	prepared     map[string]bool // operations that were ordered in this pass
-	others       []*v1alpha1.NodeRollout
+	prepared     map[string]bool         // operations that were ordered in this pass
+	others       []*v1alpha1.NodeRollout // that may be for the same machines
 	// unmatched counts the selected nodes that are in no scale set. unreadable says why some scale sets are not known.
 	unmatched         int
 	unreadable        v1alpha1.Reason

@@ -1229,7 +1229,7 @@ func TestNotJudgedIsNotReported(t *testing.T) {
 	p.options.Clouds = func(context.Context, *v1alpha1.CloudProvider) (cloud.Cloud, error) {
 		return newSky(clouds.New(t.Context(), clouds.Options{})), nil
 	}
-	p.Engine.Client = interceptor.NewClient(p.Client.(client.WithWatch), interceptor.Funcs{ //nolint:forcetypeassert // The fake client is one.
+	p.Client = interceptor.NewClient(p.Client.(client.WithWatch), interceptor.Funcs{ //nolint:forcetypeassert // The fake client is one.
 		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
 			return errors.New("no answer")
 		},
