@@ -20,8 +20,8 @@ import (
 	turnof "moult.dev/moult/internal/turn"
 )
 
-// adopt takes over the nodes that Ducklett was replacing. Ducklett's marks on a node are removed only after its turn is in status. While no turn may begin, the
-// marks stay: Ducklett can continue with these nodes.
+// adopt takes over the nodes that Ducklett was replacing. Ducklett's marks on a node are removed only after its turn is in status. While no turn may
+// begin, the marks stay: Ducklett can continue with these nodes.
 func (p *pass) adopt(ctx context.Context) error {
 	s := p.rollout.Spec.Strategy
 	stopped := s != nil && (s.Paused || s.MaxConcurrent != nil && *s.MaxConcurrent == intstr.FromInt32(0))
@@ -53,8 +53,8 @@ func (p *pass) adopt(ctx context.Context) error {
 	return turnof.First(errs)
 }
 
-// removeDucklett removes what Ducklett has left on a node. If the turn continues, a node that Ducklett cordoned counts as cordoned by the rollout; otherwise it is
-// uncordoned.
+// removeDucklett removes what Ducklett has left on a node. If the turn continues, a node that Ducklett cordoned counts as cordoned by the rollout;
+// otherwise it is uncordoned.
 func (p *pass) removeDucklett(ctx context.Context, n *corev1.Node, goesOn bool) error {
 	remove := func(n *corev1.Node, holder string) {
 		maps.DeleteFunc(n.Annotations, func(key, _ string) bool { return strings.HasPrefix(key, v1alpha1.DucklettPrefix) })

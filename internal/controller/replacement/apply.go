@@ -35,8 +35,8 @@ func (m mechanism) Take(ctx context.Context, u *unit) error {
 	}
 	waits := t.Phase != v1alpha1.MachineSoaking && t.Phase != v1alpha1.MachineDiscarding
 	if waits && n != nil && n.MayDisableScaleDown && m.Now.After(n.CreationTimestamp.Add(disableScaleDownAfter)) {
-		disabling := node.Annotating(map[string]*string{v1alpha1.AnnotationScaleDownDisabled: ptr.To("true"), v1alpha1.AnnotationScaleDownBy: &m.holder})
-		if err := node.Write(ctx, m.Client, n.Node, node.Step{Claim: v1alpha1.Claim{Rollout: m.holder}, Unclaimed: true, Also: []node.Also{disabling}}); err != nil {
+		also := node.Annotating(map[string]*string{v1alpha1.AnnotationScaleDownDisabled: ptr.To("true"), v1alpha1.AnnotationScaleDownBy: &m.holder})
+		if err := node.Write(ctx, m.Client, n.Node, node.Step{Claim: v1alpha1.Claim{Rollout: m.holder}, Unclaimed: true, Also: []node.Also{also}}); err != nil {
 			return err
 		}
 	}
@@ -70,8 +70,8 @@ func (p *pass) step(ctx context.Context, t *machine.Turn) error {
 	}
 }
 
-// cordon makes a node unschedulable and, in the same write, records whose pods are about to be evicted. Then it begins the drain. A drain that would be refused
-// is not begun. If people removed the cordon, the drain begins anew: pods may have come since.
+// cordon makes a node unschedulable and, in the same write, records whose pods are about to be evicted. Then it begins the drain. A drain that would
+// be refused is not begun. If people removed the cordon, the drain begins anew: pods may have come since.
 func (p *pass) cordon(ctx context.Context, t *machine.Turn, n *machine.Node) error {
 	claim := *n.Claim
 	claim.Cordoned = &metav1.Time{Time: p.Now}
@@ -120,8 +120,8 @@ func (p *pass) drainNode(ctx context.Context, t *machine.Turn, n *machine.Node) 
 	return err
 }
 
-// drainFails records in the claim why a drain can't be done: the next pass finds that the turn has failed. A turn that can't be cancelled waits until a person
-// removes the obstacle.
+// drainFails records in the claim why a drain can't be done: the next pass finds that the turn has failed. A turn that can't be cancelled waits until
+// a person removes the obstacle.
 func (p *pass) drainFails(ctx context.Context, t *machine.Turn, n *machine.Node, failure *v1alpha1.ClaimFailure, err error) error {
 	if err != nil {
 		return err
@@ -134,8 +134,8 @@ func (p *pass) drainFails(ctx context.Context, t *machine.Turn, n *machine.Node,
 	return p.fail(ctx, t, n, failure)
 }
 
-// deleteNode deletes a Node whose machine is gone. A Ready Node stays unless the cloud has just confirmed the deletion: it still runs. Evicted workloads that
-// are not available again are recorded on the replacement.
+// deleteNode deletes a Node whose machine is gone. A Ready Node stays unless the cloud has just confirmed the deletion: it still runs. Evicted
+// workloads that are not available again are recorded on the replacement.
 func (p *pass) deleteNode(ctx context.Context, t *machine.Turn, n *machine.Node) error {
 	if !t.MayDeleteNode(n) {
 		t.Message = "the cloud says that the machine of Node " + n.Name + " is gone, and the Node is Ready: the Node is deleted when it is no longer Ready"
@@ -172,7 +172,8 @@ func (p *pass) fail(ctx context.Context, t *machine.Turn, n *machine.Node, failu
 	return node.Write(ctx, p.Client, cleared, node.Step{Claim: claim, Restore: true})
 }
 
-// claimToDelete claims the node of a machine that must be deleted, when the budgets allow it: a discarded replacement, or an old node that has lost its claim.
+// claimToDelete claims the node of a machine that must be deleted, when the budgets allow it: a discarded replacement, or an old node that has lost
+// its claim.
 func (p *pass) claimToDelete(ctx context.Context, t *machine.Turn, n *machine.Node) error {
 	return p.Fleet.Admit(ctx, func(now fleet.Snapshot) error {
 		s := rollout.Strategy{UID: p.UID, MaxConcurrent: 1, Drains: p.rules.Drains}

@@ -18,8 +18,8 @@ import (
 	turnof "moult.dev/moult/internal/turn"
 )
 
-// ambiguity says why it is not clear whose scale sets these are: the spec may name one of them twice, or an older NodeRollout replaces machines of one of them.
-// Turns go on, and none begins. Claims on Nodes keep two rollouts from disrupting one node, even before this one knows its scale sets.
+// ambiguity says why it is not clear whose scale sets these are: the spec may name one of them twice, or an older NodeRollout replaces machines of
+// one of them. Turns go on, and none begins. Claims on Nodes keep two rollouts from disrupting one node, even before this one knows its scale sets.
 func (p *pass) ambiguity() error {
 	sets := slices.Sorted(maps.Keys(p.memo.sets))
 	sets = slices.DeleteFunc(sets, func(name string) bool { return p.memo.sets[name].Deleted })

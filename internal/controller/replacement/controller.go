@@ -17,8 +17,8 @@
 //
 // A NodeRollout that is being deleted ends its turns first (leave.go).
 //
-// All state is in the API: claims on Nodes, and turns and operations in the status. The status is written with optimistic locking before anything is sent.
-// Other state of this process is read again after a restart.
+// All state is in the API: claims on Nodes, and turns and operations in the status. The status is written with optimistic locking before anything is
+// sent. Other state of this process is read again after a restart.
 package replacement
 
 import (

@@ -104,8 +104,8 @@ func (p *pass) leaveOptions(t *machine.Turn, ofReplacement bool) controlplane.Op
 	return o
 }
 
-// leavePlane takes the next step to remove a node from the control plane. If the node of a replacement was never seen, its machine is deleted only when each
-// etcd member has a known node.
+// leavePlane takes the next step to remove a node from the control plane. If the node of a replacement was never seen, its machine is deleted only
+// when each etcd member has a known node.
 func (p *pass) leavePlane(ctx context.Context, t *machine.Turn) {
 	name, seen := t.Node, true
 	if t.OnReplacement {

@@ -124,8 +124,8 @@ func (p *pass) start(ctx context.Context) error {
 	return err
 }
 
-// checkProtection reads whether machines of nodes to be claimed are protected from deletion, where the cloud needs a request for each. One that was not protected
-// is asked about again after the next look.
+// checkProtection reads whether machines of nodes to be claimed are protected from deletion, where the cloud needs a request for each. One that was
+// not protected is asked about again after the next look.
 func (p *pass) checkProtection(ctx context.Context) {
 	for _, t := range p.machineTurns {
 		s, m := p.memo.sets[t.ScaleSet], p.world.SetOf(t).Machine(t.Machine)
@@ -191,8 +191,8 @@ func (p *pass) begin(ctx context.Context, chosen []*unit) {
 // id identifies a turn of this Node.
 func (p *pass) id(uid string) string { return nodeturn.Digest(string(p.UID), uid, p.Now.UnixNano()) }
 
-// rollBack restores the images that are known to work, after the failure limit has halted the rollout. It does nothing while the rollout is paused, or only
-// detects.
+// rollBack restores the images that are known to work, after the failure limit has halted the rollout. It does nothing while the rollout is paused,
+// or only detects.
 func (p *pass) rollBack() {
 	strategy := p.rollout.Spec.Strategy
 	if p.Decision.Halted == nil {

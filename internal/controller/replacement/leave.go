@@ -69,7 +69,7 @@ func (p *pass) removeFinalizer(ctx context.Context) error {
 	}
 	for _, o := range p.Seen.Objects {
 		n := p.nodeOf(o)
-		if n.Claim != nil || n.Marked && !n.Unreadable || n.ScaleDownDisabled || node.Tainted(n.Node, p.taint) {
+		if n.Claim != nil || n.Marked && !n.Unreadable || n.NoScaleDown || node.Tainted(n.Node, p.taint) {
 			return nil // It is released first.
 		}
 	}
@@ -77,8 +77,8 @@ func (p *pass) removeFinalizer(ctx context.Context) error {
 	return client.IgnoreNotFound(p.editFinalizer(ctx, controllerutil.RemoveFinalizer))
 }
 
-// maybeSuspended reports whether the balancing of zones may be suspended in a set. If the spec is wrong, no cloud can be asked: only what this process has done
-// counts. Only AWS has something to suspend.
+// maybeSuspended reports whether the balancing of zones may be suspended in a set. If the spec is wrong, no cloud can be asked: only what this
+// process has done counts. Only AWS has something to suspend.
 func (p *pass) maybeSuspended(s *set) bool {
 	return !s.Deleted && p.replacement.Provider.AWS != nil && ptr.Deref(s.suspended, p.ready)
 }

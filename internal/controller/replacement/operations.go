@@ -81,9 +81,9 @@ func (p *pass) recordRollbacks(ctx context.Context) {
 	}
 }
 
-// areThere reads a set, unless that was just done, and reports whether the machines to delete exist, and are not protected or set aside. People may have protected
-// or deleted a machine since the last look, and not every cloud respects protection. A machine that has died must not be deleted again: the cloud may have replaced
-// it, and its deletion would lower the capacity.
+// areThere reads a set, unless that was just done, and reports whether the machines to delete exist, and are not protected or set aside. People may
+// have protected or deleted a machine since the last look, and not every cloud respects protection. A machine that has died must not be deleted
+// again: the cloud may have replaced it, and its deletion would lower the capacity.
 func (p *pass) areThere(ctx context.Context, s *set, ids []string) bool {
 	isOld := s.changed || p.Clock.Since(s.LookedAt) >= lookJust
 	if isOld && (s.looking.isDelayed(p.Now) || p.readSet(ctx, s) != nil) {
@@ -115,8 +115,8 @@ func (p *pass) recordRefusal(ctx context.Context, s *set, view *machine.Set, kin
 	p.world.RemoveRefused(view, token, turns, t == &s.adding, err.Error())
 }
 
-// suspend suspends zone balancing in scale sets with turns, and resumes it afterwards. Turns do not wait for it. A rollout that only detects suspends nothing,
-// but resumes what an earlier process has suspended.
+// suspend suspends zone balancing in scale sets with turns, and resumes it afterwards. Turns do not wait for it. A rollout that only detects suspends
+// nothing, but resumes what an earlier process has suspended.
 func (p *pass) suspend(ctx context.Context) {
 	if p.api == nil {
 		return
@@ -149,8 +149,8 @@ func (p *pass) suspend(ctx context.Context) {
 	}
 }
 
-// send sends the recorded operations. Sending one twice has no second effect. An operation of this pass that can't be sent now is withdrawn: its machines may
-// change before the next attempt.
+// send sends the recorded operations. Sending one twice has no second effect. An operation of this pass that can't be sent now is withdrawn: its
+// machines may change before the next attempt.
 func (p *pass) send(ctx context.Context) {
 	if p.api == nil {
 		return

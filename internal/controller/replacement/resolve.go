@@ -99,8 +99,8 @@ func duration(d *metav1.Duration, otherwise time.Duration) time.Duration {
 	return ptr.Deref(d, metav1.Duration{Duration: otherwise}).Duration
 }
 
-// attempt is a hash of what a turn in this set depends on. A failed turn is tried again when it changes: with the settings for replacement, drain and health,
-// with the model, or when a person asks for a retry.
+// attempt is a hash of what a turn in this set depends on. A failed turn is tried again when it changes: with the settings for replacement, drain and
+// health, with the model, or when a person asks for a retry.
 func (s *settings) attempt(set *machine.Set, n *machine.Node) string {
 	model, retry := set.Model, ""
 	if s.rules.MatchOSImage {

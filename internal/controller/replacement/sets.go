@@ -79,7 +79,8 @@ type set struct {
 	// suspended is whether its zone balancing is suspended; nil until that is known. suspending is why that can't be changed.
 	suspended  *bool
 	suspending trouble
-	// unprotected are machines of turns that are not protected from deletion, where the cloud needs a request for each. It is emptied at each read of the set.
+	// unprotected are machines of turns that are not protected from deletion, where the cloud needs a request for each. It is emptied at each read of
+	// the set.
 	unprotected map[string]bool
 }
 
@@ -109,7 +110,8 @@ func (s *set) recall(operations []v1alpha1.CloudOperation) {
 	s.sent = known
 }
 
-// pollAt is when an operation is polled next: not before four fifths of the time that the last one of its kind took, and then after each eighth of its time.
+// pollAt is when an operation is polled next: not before four fifths of the time that the last one of its kind took, and then after each eighth of
+// its time.
 func (s *set) pollAt(o sent) time.Time {
 	last := slices.MaxFunc([]time.Time{s.LookedAt, o.at}, time.Time.Compare)
 	next := last.Add(max(lookEnding, last.Sub(o.at)/8))

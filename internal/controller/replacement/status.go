@@ -117,8 +117,8 @@ func (p *pass) isWritten() bool {
 	return equality.Semantic.DeepEqual(intent(&stored), intent(&p.rollout.Status))
 }
 
-// write records decisions in the status before any action. A NodeRollout with turns gets the finalizer first: they must end before it is deleted. After a conflict
-// the next pass decides again.
+// write records decisions in the status before any action. A NodeRollout with turns gets the finalizer first: they must end before it is deleted.
+// After a conflict the next pass decides again.
 func (p *pass) write(ctx context.Context) error {
 	p.fillStatus()
 	if len(p.rollout.Status.Turns) > 0 && !p.rules.Ending {

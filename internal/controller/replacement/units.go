@@ -75,8 +75,8 @@ func (p *pass) nodeOf(n *corev1.Node) *machine.Node {
 		Node: n, Claim: t.Claim, Unreadable: t.Unreadable,
 		Foreign:  slices.ContainsFunc(t.Claims, func(c v1alpha1.Claim) bool { return c.UID != p.UID && !c.RecordsResult() }),
 		Selected: p.selector.Matches(labels.Set(n.Labels)), OptedOut: n.Labels[p.optOut] == v1alpha1.LabelNodeRolloutDisabled,
-		Marked:            nodeturn.IsMarked(n, p.holder),
-		ScaleDownDisabled: ours && by == p.holder, MayDisableScaleDown: !isSet && !ours,
+		Marked:      nodeturn.IsMarked(n, p.holder),
+		NoScaleDown: ours && by == p.holder, MayDisableScaleDown: !isSet && !ours,
 	}
 }
 
@@ -109,7 +109,7 @@ func (p *pass) judge(ctx context.Context) error {
 	rooms := p.world.Rooms(p.machineTurns)
 	for _, n := range p.Seen.Objects {
 		known := p.world.Nodes[n.Name]
-		if known == nil || inTurn[n.Name] || !known.Selected && known.Claim == nil && !known.Marked && !known.ScaleDownDisabled && !node.Tainted(n, p.taint) {
+		if known == nil || inTurn[n.Name] || !known.Selected && known.Claim == nil && !known.Marked && !known.NoScaleDown && !node.Tainted(n, p.taint) {
 			continue
 		}
 		s := p.world.JudgeNode(known, rooms)
@@ -122,8 +122,8 @@ func (p *pass) judge(ctx context.Context) error {
 	return err
 }
 
-// advance continues drains and deletes the Nodes of deleted machines, and judges these turns again: they may go on in this pass. A Node that budgets count on is
-// deleted only after the status says so.
+// advance continues drains and deletes the Nodes of deleted machines, and judges these turns again: they may go on in this pass. A Node that budgets
+// count on is deleted only after the status says so.
 func (p *pass) advance(ctx context.Context) error {
 	due := slices.DeleteFunc(slices.Clone(p.machineTurns), func(t *machine.Turn) bool {
 		return t.Over || t.Step != machine.StepDrain && (t.Step != machine.StepDeleteNode || t.DeletesFirst || t.OnReplacement)

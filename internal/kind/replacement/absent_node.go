@@ -12,8 +12,8 @@ import (
 // maxEvicted bounds how many controllers of evicted pods a turn records.
 const maxEvicted = 100
 
-// noteAbsent records the old Node of a turn that deletes first, until the replacement's Node exists: budgets count Nodes, and would not count a deleted one. It
-// is recorded before the Node is deleted.
+// noteAbsent records the old Node of a turn that deletes first, until the replacement's Node exists: budgets count Nodes, and would not count a
+// deleted one. It is recorded before the Node is deleted.
 func (w *World) noteAbsent(t *Turn) {
 	n := w.oldNode(t)
 	going := t.Phase == v1alpha1.MachineLeaving || t.Phase == v1alpha1.MachineDeleting || t.Machine == ""

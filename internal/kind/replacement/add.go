@@ -49,8 +49,8 @@ func (w *World) exceedsSurge(t *Turn, s *Set) bool {
 	return u.used > w.surge(s, before)
 }
 
-// failIfNotAdded fails a turn after Timeout if the cloud declines to add its machine, or is still adding it. If room, quota or rights are missing, the turn
-// waits.
+// failIfNotAdded fails a turn after Timeout if the cloud declines to add its machine, or is still adding it. If room, quota or rights are missing,
+// the turn waits.
 func (w *World) failIfNotAdded(t *Turn, s *Set) {
 	why, since := s.Declined, t.PhaseSince
 	if o := s.Operation(t.Operation); o != nil && o.Sent {

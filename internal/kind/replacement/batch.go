@@ -28,8 +28,8 @@ const (
 	maxBatch    = 100
 )
 
-// Batches combines the cloud steps of turns into operations: in each set a few Adds and Deletes at a time. Adds come first: Azure accepts them only while the
-// set is as it was described.
+// Batches combines the cloud steps of turns into operations: in each set a few Adds and Deletes at a time. Adds come first: Azure accepts them only
+// while the set is as it was described.
 func (w *World) Batches(turns []*Turn) []Batch {
 	var all []Batch
 	for _, name := range slices.Sorted(maps.Keys(w.Sets)) {
@@ -58,7 +58,8 @@ func (s *Set) underWay(kind v1alpha1.CloudOperationKind) (n int) {
 	return n
 }
 
-// mayAdd reports whether machines can be added now. All machines of other additions are known, and none has failed: otherwise it would not be known which are new.
+// mayAdd reports whether machines can be added now. All machines of other additions are known, and none has failed: otherwise it would not be known
+// which are new.
 func (s *Set) mayAdd() bool {
 	for i := range s.Operations {
 		o := &s.Operations[i]
@@ -141,8 +142,8 @@ func (b *Batch) RecordOrder(o v1alpha1.CloudOperation) {
 	}
 }
 
-// RemoveRefused removes an operation that was refused or has had no effect: the turns no longer wait for it. An empty token means that the operation was never
-// recorded.
+// RemoveRefused removes an operation that was refused or has had no effect: the turns no longer wait for it. An empty token means that the operation
+// was never recorded.
 func (w *World) RemoveRefused(set *Set, token string, turns []*Turn, noRoom bool, why string) {
 	set.Operations = slices.DeleteFunc(slices.Clone(set.Operations), func(o v1alpha1.CloudOperation) bool { return o.Token == token })
 	for _, t := range turns {

@@ -38,7 +38,7 @@ func (w *World) JudgeNode(n *Node, room map[string]Room) NodeState {
 	switch own := n.Claim; {
 	case n.Unreadable:
 		u.InTurn = n.Marked && outdated // It may be in a turn, and holds a slot.
-	case own == nil && n.Marked, n.ScaleDownDisabled:
+	case own == nil && n.Marked, n.NoScaleDown:
 		p.Step = StepRelease
 	case own == nil:
 	case own.Failed == nil || !p.Counted || n.OptedOut || w.Ending || !outdated:
@@ -97,8 +97,8 @@ func (w *World) blockedBy(s *Set, m *cloud.Machine, n *Node, room Room) (v1alpha
 func (s *Set) isAtMinimum() bool { return s.Min > 0 && s.Capacity <= s.Min }
 
 func (s *Set) tooFew() string {
-	return fmt.Sprintf("scale set %s has %d machines, and its minimum is %d: none can be deleted before another is added; lower its minimum, or raise its "+
-		"maximum and surge", s.Name, s.Capacity, s.Min)
+	return fmt.Sprintf("scale set %s has %d machines, and its minimum is %d: none can be deleted before another is added; lower its minimum, "+
+		"or raise its maximum and surge", s.Name, s.Capacity, s.Min)
 }
 
 // maxClockSkew is how much the clocks of the cloud and of the operator may differ. Creation times decide which machines are new.

@@ -60,7 +60,7 @@ func TestJudgeNode(t *testing.T) {
 		"no quota":             {"n-old", func(s *scene) { s.set.NoRoom = v1alpha1.ReasonCloudQuota }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonCloudQuota, StepNone, true}},
 		"marked":               {"n-old", func(s *scene) { s.Nodes["n-old"].Marked = true }, want{v1alpha1.UnitOutdated, "", StepRelease, true}},
 		"unreadable":           {"n-old", func(s *scene) { s.Nodes["n-old"].Marked, s.Nodes["n-old"].Unreadable = true, true }, want{v1alpha1.UnitOutdated, "", StepNone, true}},
-		"shielded":             {"n-other", func(s *scene) { s.Nodes["n-other"].ScaleDownDisabled = true }, want{v1alpha1.UnitUpdated, "", StepRelease, true}},
+		"shielded":             {"n-other", func(s *scene) { s.Nodes["n-other"].NoScaleDown = true }, want{v1alpha1.UnitUpdated, "", StepRelease, true}},
 		"claimed":              {"n-old", func(s *scene) { s.claim(func(*v1alpha1.Claim) {}) }, want{v1alpha1.UnitOutdated, "", StepRelease, true}},
 		"failed":               {"n-old", func(s *scene) { s.claim(func(c *v1alpha1.Claim) { c.Failed = failure }) }, want{v1alpha1.UnitFailed, v1alpha1.ReasonReplacementFailed, StepNone, true}},
 		"failed for something else": {"n-old", func(s *scene) {

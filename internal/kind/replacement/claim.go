@@ -118,8 +118,8 @@ func (w *World) hasHealthyPeer(t *Turn) bool {
 	return false
 }
 
-// mustStay says why a machine must not be deleted, or "": several Nodes with its provider id, its protection, or a control plane label that the rollout does
-// not handle. Machine and Node may be nil.
+// mustStay says why a machine must not be deleted, or "": several Nodes with its provider id, its protection, or a control plane label that the
+// rollout does not handle. Machine and Node may be nil.
 func (w *World) mustStay(m *cloud.Machine, n *Node) (reason v1alpha1.Reason, why string) {
 	if m != nil {
 		duplicates := w.duplicateNodes(m)

@@ -32,8 +32,8 @@ func (w *World) enterLeaving(t *Turn) {
 	}
 }
 
-// readyToDelete reports whether the old machine may be deleted: its node is claimed, cordoned and drained, and its replacement is ready. If not, it moves the
-// turn, or sets its step or message. This is checked until the deletion is ordered: others may have uncordoned the node.
+// readyToDelete reports whether the old machine may be deleted: its node is claimed, cordoned and drained, and its replacement is ready. If not, it
+// moves the turn, or sets its step or message. This is checked until the deletion is ordered: others may have uncordoned the node.
 func (w *World) readyToDelete(t *Turn) bool {
 	s, n, bound, why := w.SetOf(t), w.oldNode(t), w.Bound(t), w.whyUnwanted(t)
 	claimed := n != nil && n.Claim != nil && n.Claim.Turn == t.Turn
@@ -82,8 +82,8 @@ func (w *World) turnExpired(t *Turn) bool {
 	return true
 }
 
-// stepToEmpty is what one of a turn's nodes needs before its machine may be deleted: the claim, the cordon, the drain. A replacement also leaves the control
-// plane, even without a Node: it may have become a member.
+// stepToEmpty is what one of a turn's nodes needs before its machine may be deleted: the claim, the cordon, the drain. A replacement also leaves the
+// control plane, even without a Node: it may have become a member.
 func (w *World) stepToEmpty(t *Turn, n *Node, ofReplacement bool) Step {
 	switch {
 	case n == nil:
@@ -134,8 +134,8 @@ func (w *World) deleting(t *Turn) {
 	}
 }
 
-// awaitDeletion handles a turn whose deletion is recorded. If the deletion was not sent yet, for example before a restart, it is sent only while the node is
-// drained.
+// awaitDeletion handles a turn whose deletion is recorded. If the deletion was not sent yet, for example before a restart, it is sent only while the
+// node is drained.
 func (w *World) awaitDeletion(t *Turn, s *Set, n *Node, id string, ofReplacement bool) {
 	t.Message = "machine " + id + " is being deleted"
 	o, m := s.Operation(t.Operation), s.Machine(id)

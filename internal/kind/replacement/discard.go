@@ -11,8 +11,8 @@ import (
 	"moult.dev/moult/internal/cloud"
 )
 
-// discarding handles a turn that ends without a change: its node is released, and its replacement is deleted. A turn that must have a replacement then goes back
-// to phase Adding.
+// discarding handles a turn that ends without a change: its node is released, and its replacement is deleted. A turn that must have a replacement
+// then goes back to phase Adding.
 func (w *World) discarding(t *Turn) {
 	s, n := w.SetOf(t), w.oldNode(t)
 	t.Step = w.stepToReturn(t, n, s.isGone(t.Machine) || t.Machine == "")
@@ -32,8 +32,8 @@ func (w *World) discarding(t *Turn) {
 	}
 }
 
-// stepToReturn is what the old node needs before the turn ends: its failure is recorded, or it is released. If its machine is gone, it leaves the control plane,
-// and is deleted.
+// stepToReturn is what the old node needs before the turn ends: its failure is recorded, or it is released. If its machine is gone, it leaves the
+// control plane, and is deleted.
 func (w *World) stepToReturn(t *Turn, n *Node, gone bool) Step {
 	if gone && w.ControlPlane && !w.Left[w.LeftKey(t, false)] && (n != nil || t.Node != "" && w.Nodes[t.Node] == nil) {
 		return StepLeave // The Node may be gone before its etcd member.
@@ -86,8 +86,8 @@ func (w *World) discardReplacement(t *Turn, s *Set) {
 	}
 }
 
-// keepsFailed reports whether a failed replacement is kept for KeepFailed, so that people can look at it. A new attempt ends that. In a control plane it leaves
-// etcd first: its member may be unhealthy.
+// keepsFailed reports whether a failed replacement is kept for KeepFailed, so that people can look at it. A new attempt ends that. In a control plane
+// it leaves etcd first: its member may be unhealthy.
 func (w *World) keepsFailed(t *Turn) bool {
 	if t.Failed == nil || w.KeepFailed <= 0 || w.Ending || t.Attempt != w.Attempt(w.SetOf(t), w.oldNode(t)) {
 		return false
@@ -100,8 +100,8 @@ func (w *World) keepsFailed(t *Turn) bool {
 	return true
 }
 
-// replacementRemains reports whether a lost replacement may still have a member in etcd, or a Node: these are removed first. If its Node was never seen, its
-// member is not known.
+// replacementRemains reports whether a lost replacement may still have a member in etcd, or a Node: these are removed first. If its Node was never
+// seen, its member is not known.
 func (w *World) replacementRemains(t *Turn, s *Set) bool {
 	if w.ControlPlane && t.ReplacementNode != "" && !w.Left[w.LeftKey(t, true)] {
 		t.Step, t.OnReplacement = StepLeave, true
@@ -123,8 +123,8 @@ func (w *World) replacementRemains(t *Turn, s *Set) bool {
 	return true
 }
 
-// ReplacementNodeName is the node name of a replacement in the control plane. Seen is false if only the cloud reports the name: the real name may differ. The
-// name is empty if it is not known, or if another machine has it now.
+// ReplacementNodeName is the node name of a replacement in the control plane. Seen is false if only the cloud reports the name: the real name may
+// differ. The name is empty if it is not known, or if another machine has it now.
 func (w *World) ReplacementNodeName(t *Turn) (name string, seen bool) {
 	m := w.SetOf(t).Machine(t.Replacement)
 	if m != nil {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package replacement decides about turns of machines that are replaced: which machine replaces which, what a turn does next, and why a node waits. It calls no
-// API: the controller gathers a World, calls Judge, writes the turns to status, and then takes each turn's Step.
+// Package replacement decides about turns of machines that are replaced: which machine replaces which, what a turn does next, and why a node waits.
+// It calls no API: the controller gathers a World, calls Judge, writes the turns to status, and then takes each turn's Step.
 //
 //	Adding ─▶ Joining ─▶ Claiming ─▶ Draining ─▶ Leaving ─▶ Deleting ─▶ Soaking ─▶ over
 //	   └─────────┴──────────┴───────────┴───────────┴──────────┴─▶ Discarding ─▶ over
 //
-// A turn without surge claims first, and adds after its machine is deleted: Claiming ─▶ Draining ─▶ Deleting ─▶ Adding ─▶ Joining ─▶ Deleting ─▶ Soaking. Only
-// nodes of the control plane go through Leaving. From then on a turn is bound, and can't be cancelled.
+// A turn without surge claims first, and adds after its machine is deleted: Claiming ─▶ Draining ─▶ Deleting ─▶ Adding ─▶ Joining ─▶ Deleting ─▶
+// Soaking. Only nodes of the control plane go through Leaving. From then on a turn is bound, and can't be cancelled.
 //
 // Invariants, which TestSimulation checks after each step:
 //

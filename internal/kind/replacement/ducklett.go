@@ -23,9 +23,9 @@ func LeftByDucklett(n *corev1.Node) bool {
 	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == v1alpha1.TaintDucklett })
 }
 
-// Adopt is the turn of a node for which Ducklett has added a machine. It returns nil if Ducklett has not, or if the old machine is gone. Ducklett does not
-// record which machine it added: the newest up-to-date machine is the replacement. If there is none, the image of the set was changed after that, and the
-// newest machine is discarded.
+// Adopt is the turn of a node for which Ducklett has added a machine. It returns nil if Ducklett has not, or if the old machine is gone. Ducklett
+// does not record which machine it added: the newest up-to-date machine is the replacement. If there is none, the image of the set was changed after
+// that, and the newest machine is discarded.
 func (w *World) Adopt(n *Node, turn string, all []*Turn) *Turn {
 	s, m := w.MachineOf(n)
 	if m == nil || !s.Known || !n.Selected || n.OptedOut || w.Ending || w.DetectOnly || !hasDucklettAdded(s, n.Annotations) {
@@ -54,8 +54,8 @@ func (w *World) Adopt(n *Node, turn string, all []*Turn) *Turn {
 	return t
 }
 
-// hasDucklettAdded reports whether Ducklett has made the scale set larger for a node. Ducklett writes the wanted number of machines before that, and a new
-// status afterwards.
+// hasDucklettAdded reports whether Ducklett has made the scale set larger for a node. Ducklett writes the wanted number of machines before that, and
+// a new status afterwards.
 func hasDucklettAdded(s *Set, annotations map[string]string) bool {
 	switch annotations[v1alpha1.AnnotationDucklettStatus] {
 	case v1alpha1.DucklettUpgradeStarted, v1alpha1.DucklettUpgradeDrainReady, v1alpha1.DucklettUpgradeDrainStarted, v1alpha1.DucklettUpgradeDeleteReady:

@@ -92,7 +92,8 @@ func (w *World) isRetryDue(t *Turn) bool {
 	return t.Attempt != w.Attempt(w.SetOf(t), w.oldNode(t)) || !at.IsZero() && !w.Now.Before(at)
 }
 
-// failReplacement fails a turn that has no ready replacement. A turn that needs one, or whose addition is under way, is marked failed and keeps waiting.
+// failReplacement fails a turn that has no ready replacement. A turn that needs one, or whose addition is under way, is marked failed and keeps
+// waiting.
 func (w *World) failReplacement(t *Turn, why string) {
 	if w.needsReplacement(t) || t.Operation != "" {
 		w.failInPlace(t, why)

@@ -12,9 +12,9 @@ import (
 	"moult.dev/moult/internal/kind/nodeturn"
 )
 
-// A machine of a turn may disappear although the turn did not order that. Then either the cloud makes another one, or the scale set was made smaller. The cloud
-// makes another one if a newer machine has come, or if the set has fewer machines than its capacity. Earlier capacities are not tracked: each turn adds one
-// machine and deletes one, and machines of a set are alike. So a turn may delete any machine that no other turn has.
+// A machine of a turn may disappear although the turn did not order that. Then either the cloud makes another one, or the scale set was made smaller.
+// The cloud makes another one if a newer machine has come, or if the set has fewer machines than its capacity. Earlier capacities are not tracked:
+// each turn adds one machine and deletes one, and machines of a set are alike. So a turn may delete any machine that no other turn has.
 
 // successor is the oldest machine that was made since the turn's phase began and has no turn, or nil. Later machines replace later losses.
 func (w *World) successor(t *Turn, s *Set) *cloud.Machine {
@@ -31,8 +31,8 @@ func (w *World) successor(t *Turn, s *Set) *cloud.Machine {
 	return found
 }
 
-// cameSince reports whether a machine was made since the turn's phase began, when the lost machine still existed, and had no Node then. If its age is not known,
-// it must be up to date.
+// cameSince reports whether a machine was made since the turn's phase began, when the lost machine still existed, and had no Node then. If its age is
+// not known, it must be up to date.
 func (w *World) cameSince(t *Turn, s *Set, m *cloud.Machine) bool {
 	n := w.NodeOf(m)
 	made := createdAt(m, n)
@@ -72,8 +72,8 @@ func (s *Set) lacksMachines() bool {
 // isAdding reports whether an addition is under way: it is not known which turn gets a new machine.
 func (s *Set) isAdding() bool { return s.underWay(v1alpha1.CloudOperationAdd) > 0 }
 
-// machineLost handles a turn whose machine is gone without a confirmed deletion. If the cloud makes another one, the turn ends without a change. If the set was
-// made smaller, the replacement takes its place. The cloud may have done a deletion that it reported as failed.
+// machineLost handles a turn whose machine is gone without a confirmed deletion. If the cloud makes another one, the turn ends without a change. If
+// the set was made smaller, the replacement takes its place. The cloud may have done a deletion that it reported as failed.
 func (w *World) machineLost(t *Turn) {
 	s := w.SetOf(t)
 	switch {
@@ -91,8 +91,8 @@ func (w *World) machineLost(t *Turn) {
 	}
 }
 
-// replacementLost handles a turn whose replacement is not listed. Once it is certainly gone the turn fails, or waits for another one if it must have one. A turn
-// that discards its replacement discards the one that the cloud makes in its place.
+// replacementLost handles a turn whose replacement is not listed. Once it is certainly gone the turn fails, or waits for another one if it must have
+// one. A turn that discards its replacement discards the one that the cloud makes in its place.
 func (w *World) replacementLost(t *Turn) {
 	s, needed := w.SetOf(t), w.needsReplacement(t)
 	switch {
@@ -121,8 +121,8 @@ func (t *Turn) forgetReplacement() {
 	t.Replacement, t.ReplacementNode, t.ReplacementProviderID = "", "", ""
 }
 
-// findReplacement handles a turn that needs a replacement and has none. The turn takes the machine that the cloud makes in place of the lost one, or orders
-// one.
+// findReplacement handles a turn that needs a replacement and has none. The turn takes the machine that the cloud makes in place of the lost one, or
+// orders one.
 func (w *World) findReplacement(t *Turn, s *Set) {
 	m := w.successor(t, s)
 	switch {
@@ -154,8 +154,8 @@ func StillMissing(before map[string]time.Time, listed []cloud.Machine, ours []st
 	return after
 }
 
-// hasLostMachine reports whether a machine of a turn is gone without an order, and its successor is not known yet. Meanwhile no other turn begins in the set: it
-// might begin for that successor.
+// hasLostMachine reports whether a machine of a turn is gone without an order, and its successor is not known yet. Meanwhile no other turn begins in
+// the set: it might begin for that successor.
 func (s *Set) hasLostMachine(turns []*Turn) bool {
 	return s.Known && slices.ContainsFunc(turns, func(t *Turn) bool {
 		lost := t.Phase == v1alpha1.MachineJoining && t.Replacement == "" || s.isMissing(t.Replacement) || s.isMissing(t.Machine)

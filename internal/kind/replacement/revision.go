@@ -12,8 +12,9 @@ import (
 	"moult.dev/moult/internal/kind/nodeturn"
 )
 
-// NextRevision is the revision of all sets: the name of their image with a hash of their models. With several images or none it is the hash without a name.
-// With MatchOSImage only images count. The previous revision stays while no set differs from its status. The first revision waits until all sets are known.
+// NextRevision is the revision of all sets: the name of their image with a hash of their models. With several images or none it is the hash without a
+// name. With MatchOSImage only images count. The previous revision stays while no set differs from its status. The first revision waits until all
+// sets are known.
 func (w *World) NextRevision(before string, in []v1alpha1.ScaleSetStatus) string {
 	all, changed := w.Unreadable == "", false
 	images := map[string]bool{}
@@ -52,8 +53,8 @@ func (w *World) NextRevision(before string, in []v1alpha1.ScaleSetStatus) string
 	return one[0] + "@" + digest[:8]
 }
 
-// modelChanged reports whether the model of a set differs from its status. For a set that had no machines, status does not say: it has changed if it has
-// outdated machines now.
+// modelChanged reports whether the model of a set differs from its status. For a set that had no machines, status does not say: it has changed if it
+// has outdated machines now.
 func (w *World) modelChanged(s *Set, before *v1alpha1.ScaleSetStatus) bool {
 	switch {
 	case w.MatchOSImage:

@@ -54,8 +54,8 @@ func IsTaken(turns []*Turn, set, id string) bool {
 	return slices.ContainsFunc(turns, func(t *Turn) bool { return t.ScaleSet == set && (t.Replacement == id || t.Machine == id) })
 }
 
-// assignEarly assigns running machines to turns while others of the same operation are still being added: a slow machine delays no other turn. The operation
-// lists the assigned machines, because a turn may end before the operation ends.
+// assignEarly assigns running machines to turns while others of the same operation are still being added: a slow machine delays no other turn. The
+// operation lists the assigned machines, because a turn may end before the operation ends.
 func (w *World) assignEarly(s *Set, o *v1alpha1.CloudOperation) {
 	ids := slices.DeleteFunc(slices.Clone(s.Added[o.Token]), func(id string) bool {
 		m := s.Machine(id)
@@ -113,15 +113,15 @@ func (w *World) applyAddition(s *Set, o *v1alpha1.CloudOperation, end Ended) (su
 	}
 	for _, id := range slices.Concat(failed, ids) {
 		surplus = append(surplus, &Turn{MachineTurn: v1alpha1.MachineTurn{
-			Turn: o.Token + "-" + id, ScaleSet: s.Name, Replacement: id, Revision: w.Revision, Since: *nodeturn.Stamp(w.Now), Phase: v1alpha1.MachineDiscarding,
-			PhaseSince: *nodeturn.Stamp(w.Now), Message: "no turn needs the machine",
+			Turn: o.Token + "-" + id, ScaleSet: s.Name, Replacement: id, Revision: w.Revision, Since: *nodeturn.Stamp(w.Now),
+			Phase: v1alpha1.MachineDiscarding, PhaseSince: *nodeturn.Stamp(w.Now), Message: "no turn needs the machine",
 		}})
 	}
 	return surplus
 }
 
-// notAdded handles a turn that the cloud has added no machine for. Without room the turn goes on without surge, or waits. Else it fails, unless it needs a
-// replacement: then the machine is ordered again.
+// notAdded handles a turn that the cloud has added no machine for. Without room the turn goes on without surge, or waits. Else it fails, unless it
+// needs a replacement: then the machine is ordered again.
 func (w *World) notAdded(t *Turn, noRoom bool, why string) {
 	t.Operation = ""
 	switch {
@@ -137,8 +137,8 @@ func (w *World) notAdded(t *Turn, noRoom bool, why string) {
 	}
 }
 
-// applyDeletion applies the result of a deletion, and reports whether it is over. A successful one stays under way while the machine is still listed, for at
-// most Timeout.
+// applyDeletion applies the result of a deletion, and reports whether it is over. A successful one stays under way while the machine is still listed,
+// for at most Timeout.
 func (w *World) applyDeletion(s *Set, o *v1alpha1.CloudOperation, end Ended) bool {
 	waiting := w.turnsWaitingFor(s, o.Token)
 	target := func(t *Turn) *string {
@@ -169,7 +169,8 @@ func (w *World) applyDeletion(s *Set, o *v1alpha1.CloudOperation, end Ended) boo
 	return true
 }
 
-// MayDeleteNode reports whether a Node whose machine is gone may be deleted. The cloud must have just confirmed the deletion, or the Node must not be Ready.
+// MayDeleteNode reports whether a Node whose machine is gone may be deleted. The cloud must have just confirmed the deletion, or the Node must not be
+// Ready.
 func (t *Turn) MayDeleteNode(n *Node) bool {
 	confirmed := t.Confirmed && t.OnReplacement == (t.Phase == v1alpha1.MachineDiscarding)
 	ready, _ := nodeturn.Ready(n.Node)

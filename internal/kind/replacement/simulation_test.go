@@ -406,7 +406,7 @@ func (s *simulation) world() *World {
 	for name, n := range s.nodes {
 		w.Nodes[name] = &Node{
 			Node: n, Claim: s.claims[name], Selected: true, OptedOut: s.optedOut[name], Marked: n.Spec.Unschedulable && n.Annotations["by"] != "",
-			ScaleDownDisabled: n.Annotations["shield"] != "", MayDisableScaleDown: n.Annotations["shield"] == "",
+			NoScaleDown: n.Annotations["shield"] != "", MayDisableScaleDown: n.Annotations["shield"] == "",
 		}
 	}
 	return w

@@ -37,8 +37,8 @@ func (w *World) hasSoaked(t *Turn, n *Node) bool {
 	return !t.waitUntil(w.SoakEnd(n.Name, t.PhaseSince.Time), w.Now)
 }
 
-// replacementUnhealthy handles a soaking replacement that is not healthy. After Timeout the turn is marked failed until the replacement is healthy: the old
-// machine is gone.
+// replacementUnhealthy handles a soaking replacement that is not healthy. After Timeout the turn is marked failed until the replacement is healthy:
+// the old machine is gone.
 func (w *World) replacementUnhealthy(t *Turn, why string) {
 	if w.isUnreadyForLong(t, why) {
 		w.failInPlace(t, "machine "+t.Replacement+", the replacement, is not healthy for longer than replacementReady.timeout, "+w.Timeout.String()+": "+why)

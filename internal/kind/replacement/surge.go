@@ -54,7 +54,8 @@ func (s *Set) roomWithoutSurge(u usage, left int, why string) Room {
 	case left > 0:
 		return Room{N: left, DeletesFirst: true}
 	case u.smaller+u.adding > 0:
-		return Room{Reason: v1alpha1.ReasonSurgeExhausted, Message: fmt.Sprintf("other machines of scale set %s are replaced first; its minimum is %d", s.Name, s.Min)}
+		why = fmt.Sprintf("other machines of scale set %s are replaced first; its minimum is %d", s.Name, s.Min)
+		return Room{Reason: v1alpha1.ReasonSurgeExhausted, Message: why}
 	}
 	return Room{Reason: v1alpha1.ReasonScaleSetUnfit, Message: s.tooFew()}
 }

@@ -169,8 +169,8 @@ func (w *World) whyUnwanted(t *Turn) string {
 	return ""
 }
 
-// Judge advances turns as far as possible without any action, and sets what each needs next. Phases may change: the caller writes them to status before it
-// acts. It also returns new turns, which discard machines that no turn waits for.
+// Judge advances turns as far as possible without any action, and sets what each needs next. Phases may change: the caller writes them to status
+// before it acts. It also returns new turns, which discard machines that no turn waits for.
 func (w *World) Judge(turns []*Turn) []*Turn {
 	w.turns = turns
 	w.ids()
@@ -268,8 +268,8 @@ func (w *World) nextAttempt(t *Turn) time.Time {
 	return nodeturn.RetryAt(w.Strategy, &v1alpha1.Claim{Failed: t.Failed, Failures: t.Failures + 1})
 }
 
-// retryAt is when a failed turn is tried again; zero means never. After that time the retry follows once the replacement is deleted. A turn in phase Adding or
-// Soaking is not tried again: it recovers by itself.
+// retryAt is when a failed turn is tried again; zero means never. After that time the retry follows once the replacement is deleted. A turn in phase
+// Adding or Soaking is not tried again: it recovers by itself.
 func (w *World) retryAt(t *Turn) time.Time {
 	at := w.nextAttempt(t)
 	switch {

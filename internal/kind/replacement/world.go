@@ -120,8 +120,8 @@ type Node struct {
 	Selected, OptedOut bool
 	// Marked is true when the rollout has cordoned it, or excludes it from load balancers.
 	Marked bool
-	// ScaleDownDisabled is true if the rollout disabled its scale-down by the cluster autoscaler.
-	ScaleDownDisabled bool
+	// NoScaleDown is true if the rollout disabled its scale-down by the cluster autoscaler.
+	NoScaleDown bool
 	// Foreign is true if another rollout holds a claim on it.
 	Foreign bool
 	// MayDisableScaleDown is true if the rollout may set the annotation that disables scale-down.
@@ -145,7 +145,8 @@ type World struct {
 	Attempt func(set *Set, node *Node) string
 	// Rank orders the nodes that may start, by their uid.
 	Rank func(uid types.UID) uint64
-	// Drained are the drained nodes, by Key, without those that were cordoned again since. Left are the nodes that have left the control plane, by LeftKey.
+	// Drained are the drained nodes, by Key, without those that were cordoned again since. Left are the nodes that have left the control plane, by
+	// LeftKey.
 	Drained, Left map[string]bool
 	// WhyClosed says why no turn of the control plane can begin.
 	WhyClosed string
