@@ -3,6 +3,7 @@
 package fleet
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -10,13 +11,23 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
-// StatusInterval is the minimum time between two writes of a rollout's status.
-const StatusInterval = time.Second
+const (
+	// StatusInterval is the minimum time between two writes of a rollout's status.
+	StatusInterval = time.Second
+	// statusDelay is the time from a change to its status. A person or a tool that reads a rollout after the change and updates it at once then
+	// gets no conflict.
+	statusDelay = 150 * time.Millisecond
+)
 
 // Reports stores this process's last write of each rollout's status. It may be dropped. Then one write may come sooner than StatusInterval.
 type Reports struct {
+	// Delay is the time from a change to its status.
+	Delay time.Duration
+
 	mu   sync.Mutex
 	last map[types.UID]written
+	// noticed is when a change was noticed that no status shows yet.
+	noticed map[types.UID]time.Time
 }
 
 type written struct {
@@ -41,10 +52,12 @@ func (r *Reports) IsStale(rollout types.UID, version string, now time.Time) bool
 }
 
 // NewReports returns an empty store.
-func NewReports() *Reports { return &Reports{last: map[types.UID]written{}} }
+func NewReports() *Reports {
+	return &Reports{Delay: statusDelay, last: map[types.UID]written{}, noticed: map[types.UID]time.Time{}}
+}
 
-// Next reports whether to write a status now, which was read at this resourceVersion: it has changed, and StatusInterval is over.
-// If not, it returns when to look again; zero means after the next change.
+// Next reports whether to write a status now, which was read at this resourceVersion: it has changed, and Delay and StatusInterval are
+// over. The first status since the start of the process is written at once. If not, it returns when to look again; zero means after the next change.
 func (r *Reports) Next(rollout types.UID, version string, changed bool, now time.Time) (write bool, again time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -53,9 +66,18 @@ func (r *Reports) Next(rollout types.UID, version string, changed bool, now time
 		return changed, again
 	}
 	stale := last.isNewerThan(version, now) // Then changed may be wrong.
-	switch due := last.at.Add(StatusInterval); {
-	case !changed && !stale:
+	if !changed && !stale {
+		delete(r.noticed, rollout)
 		return false, again
+	}
+	if r.noticed[rollout].IsZero() {
+		r.noticed[rollout] = now
+	}
+	due := r.noticed[rollout].Add(r.Delay)
+	if next := last.at.Add(StatusInterval); next.After(due) {
+		due = next
+	}
+	switch {
 	case now.Before(due):
 		return false, due
 	case stale:
@@ -69,9 +91,7 @@ func (r *Reports) Written(rollout types.UID, version string, at time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.last[rollout] = written{at, version}
-	for uid, old := range r.last {
-		if at.Sub(old.at) > time.Hour {
-			delete(r.last, uid)
-		}
-	}
+	delete(r.noticed, rollout)
+	maps.DeleteFunc(r.last, func(_ types.UID, w written) bool { return at.Sub(w.at) > time.Hour })
+	maps.DeleteFunc(r.noticed, func(_ types.UID, since time.Time) bool { return at.Sub(since) > time.Hour })
 }

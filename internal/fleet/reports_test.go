@@ -15,6 +15,13 @@ func TestReportsNext(t *testing.T) {
 	if write, _ := r.Next("u", "5", true, now); !write {
 		t.Error("the first is not written")
 	}
+	r.Written("u", "5", now.Add(-time.Minute))
+	for _, after := range []time.Duration{0, time.Millisecond, statusDelay} {
+		if write, at := r.Next("u", "5", true, now.Add(after)); write != (after == statusDelay) || !write && !at.Equal(now.Add(statusDelay)) {
+			t.Errorf("%s after the change it is written: %t, and looked at again at %s", after, write, at)
+		}
+	}
+	r.Delay = 0
 	r.Written("u", "10", now)
 	const never = time.Duration(-1)
 	for name, tc := range map[string]struct {

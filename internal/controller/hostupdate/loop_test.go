@@ -191,7 +191,7 @@ func (l *loop) restart() {
 	recorder := events.NewRecorder(l.Context(), clock.RealClock{}, noEvents{}, l.scheme, "moult", "n")
 	l.Cleanup(func() { recorder.Shutdown(context.Background()) })
 	o.Controller = NewController(l.clock, c, c, nil, f, recorder, Options{})
-	o.Works = turn.NewWorks(podsIn{l.api})
+	o.Works, o.Reports.Delay = turn.NewWorks(podsIn{l.api}), 0
 	l.operator = o
 }
 
