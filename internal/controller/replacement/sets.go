@@ -110,12 +110,12 @@ func (s *set) recall(operations []v1alpha1.CloudOperation) {
 	s.sent = known
 }
 
-// pollAt is when an operation is polled next: not before four fifths of the time that the last one of its kind took, and then after each eighth of
+// pollAt is when an operation is polled next: not before nine tenths of the time that the last one of its kind took, and then after each eighth of
 // its time.
 func (s *set) pollAt(o sent) time.Time {
 	last := slices.MaxFunc([]time.Time{s.LookedAt, o.at}, time.Time.Compare)
 	next := last.Add(max(lookEnding, last.Sub(o.at)/8))
-	return slices.MaxFunc([]time.Time{next, o.at.Add(s.took[o.kind] * 4 / 5)}, time.Time.Compare)
+	return slices.MaxFunc([]time.Time{next, o.at.Add(s.took[o.kind] * 9 / 10)}, time.Time.Compare)
 }
 
 // due is when the set is read next.

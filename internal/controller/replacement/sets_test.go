@@ -108,7 +108,7 @@ func TestDue(t *testing.T) {
 		"changed by others":     {func(s *set) { s.Busy = "it is updating" }, true, lookChanged},
 		"an operation":          {adding(4*time.Second, 0), true, 500 * time.Millisecond},
 		"just sent":             {adding(-3*time.Second, 0), true, 3*time.Second + lookEnding},
-		"before it can end":     {adding(time.Second, 5*time.Second), true, 3 * time.Second},
+		"before it can end":     {adding(time.Second, 5*time.Second), true, 3500 * time.Millisecond},
 		"before it may be over": {adding(10*time.Second, time.Minute), true, lookBusy},
 		"can't be looked at":    {func(s *set) { s.looking.record(errors.New("down"), noon) }, true, time.Second},
 		"short check periods":   {func(s *set) { s.LookedAt = noon.Add(-5*time.Minute + time.Second) }, true, -5*time.Minute + time.Second + lookBusy},
