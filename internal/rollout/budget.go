@@ -44,30 +44,43 @@ type Holder struct {
 
 // Examine returns the state of a budget.
 func (b *Budget) Examine(nodes map[string]*Node, now time.Time) Account {
-	a := Account{Limit: -1, Domains: map[string]int{}}
+	a := Account{Matched: b.matched(nodes), Limit: -1, Domains: map[string]int{}}
 	for name, n := range nodes {
-		a.count(b, name, n, n.ready(), now)
+		a.count(b, name, n, n.taken(), now)
 	}
 	a.finish(b, now)
 	return a
 }
 
-// count adds a node, if the budget selects it.
-func (a *Account) count(b *Budget, name string, n *Node, r readiness, now time.Time) {
-	if !b.selects(n) {
+// matched returns how many nodes the budget selects.
+func (b *Budget) matched(nodes map[string]*Node) int {
+	matched := 0
+	for _, n := range nodes {
+		if b.selects(n) {
+			matched++
+		}
+	}
+	return matched
+}
+
+// count adds a node, if the budget selects it and it is unavailable: taken, not healthy, or with unreadable claims.
+func (a *Account) count(b *Budget, name string, n *Node, taken *Holder, now time.Time) {
+	h, end := taken, time.Time{}
+	if h == nil {
+		h, end = unhealthy(b.MinReady, &b.Health, n, now)
+	}
+	if h == nil && n.ClaimError != "" {
+		h = &Holder{Cause: v1alpha1.CauseUnreadable, Message: n.ClaimError}
+	}
+	if h == nil || !b.selects(n) {
 		return
 	}
-	a.Matched++
 	if b.Workloads && n.Draining {
 		a.draining = append(a.draining, name)
 	}
-	h, end := b.unavailable(n, r, now)
 	a.wake(end, now)
-	if h.Cause == "" {
-		return
-	}
 	h.Node = name
-	a.Holders = append(a.Holders, h)
+	a.Holders = append(a.Holders, *h)
 	if b.TopologyKey != "" {
 		a.Domains[n.Labels[b.TopologyKey]]++
 	}
@@ -106,6 +119,12 @@ func undrainedBlock(nodes ...string) Block {
 	return Block{v1alpha1.ReasonWorkloadsUnavailable, "nodes that are not drained yet: " + list(nodes, len(nodes))}
 }
 
+// holds reports whether a node is one of the holders.
+func (a *Account) holds(node string) bool {
+	_, ok := slices.BinarySearchFunc(a.Holders, node, func(h Holder, node string) int { return cmp.Compare(h.Node, node) })
+	return ok
+}
+
 func (a *Account) wake(at, now time.Time) {
 	if at.After(now) && (a.Next.IsZero() || at.Before(a.Next)) {
 		a.Next = at
@@ -117,21 +136,17 @@ func (b *Budget) selects(n *Node) bool {
 	return b.Selector == nil || b.Selector.Empty() || b.Selector.Matches(labels.Set(n.Labels))
 }
 
-// unavailable returns why a node is unavailable, and when the clock alone ends that.
-func (b *Budget) unavailable(n *Node, r readiness, now time.Time) (h Holder, end time.Time) {
+// taken returns the claim or the cordon that makes a node unavailable to every budget; nil if there is neither.
+func (n *Node) taken() *Holder {
 	for i := range n.Claims {
 		if c := &n.Claims[i]; !c.RecordsResult() {
-			return Holder{Cause: v1alpha1.CauseClaimed, By: c.Rollout, Message: "claimed by " + c.Rollout + sinceText(c.Since.Time), Since: c.Since.Time}, end
+			return &Holder{Cause: v1alpha1.CauseClaimed, By: c.Rollout, Message: "claimed by " + c.Rollout + sinceText(c.Since.Time), Since: c.Since.Time}
 		}
 	}
 	if n.Unschedulable {
-		return Holder{Cause: v1alpha1.CauseUnschedulable, Message: "unschedulable"}, end
+		return &Holder{Cause: v1alpha1.CauseUnschedulable, Message: "unschedulable"}
 	}
-	h, end = unhealthy(b.MinReady, &b.Health, n, r, now)
-	if h.Cause == "" && n.ClaimError != "" {
-		h = Holder{Cause: v1alpha1.CauseUnreadable, Message: n.ClaimError}
-	}
-	return h, end
+	return nil
 }
 
 // account is a budget during one pass: its state at the beginning, and the units that the pass started since.
@@ -139,46 +154,57 @@ type account struct {
 	*Budget
 	Account
 	used    int
-	holders map[string]bool
 	started []string
 	// The texts are cached: they are the same for every unit, or for every unit of a domain.
 	message       string
 	domainMessage map[string]string
 }
 
-// openAccounts computes the state of all budgets in one loop over the nodes.
+// openAccounts computes the state of all budgets in one loop over the nodes. Then it finds the budgets of all candidates,
+// because labels are read faster in one loop than by each check.
 func (p *pass) openAccounts() {
 	p.opened = true
+	accounts := make([]*account, 0, len(p.fleet.Budgets))
 	for i := range p.fleet.Budgets {
-		p.accounts = append(p.accounts, &account{
-			Budget: &p.fleet.Budgets[i], Account: Account{Limit: -1, Domains: map[string]int{}},
-			holders: map[string]bool{}, domainMessage: map[string]string{},
+		accounts = append(accounts, &account{
+			Budget: &p.fleet.Budgets[i], Account: Account{Limit: -1, Domains: map[string]int{}}, domainMessage: map[string]string{},
 		})
 	}
-	if len(p.accounts) == 0 {
-		return
-	}
-	p.matched = make([]*account, 0, len(p.accounts)*p.asking)
 	for name, n := range p.fleet.Nodes {
-		ready := n.ready()
-		for _, a := range p.accounts {
-			if name != p.fleet.Leaving {
-				a.count(a.Budget, name, n, ready, p.now)
-			} else if a.selects(n) {
-				a.Matched++
-			}
+		if name == p.fleet.Leaving {
+			continue
+		}
+		taken := n.taken()
+		for _, a := range accounts {
+			a.count(a.Budget, name, n, taken, p.now)
 		}
 	}
-	for _, a := range p.accounts {
+	for _, a := range accounts {
+		if a.MaxUnavailable != nil && a.MaxUnavailable.Percent {
+			a.Matched = a.matched(p.fleet.Nodes)
+		}
 		a.finish(a.Budget, p.now)
 		a.used = len(a.Holders)
-		for _, h := range a.Holders {
-			a.holders[h.Node] = true
-		}
 		for i := range a.Account.Blocks {
 			a.Account.Blocks[i].Message = a.withName(a.Account.Blocks[i].Message)
 		}
 	}
+	accounts = slices.DeleteFunc(accounts, (*account).idle)
+	matched := make([]*account, 0, len(accounts)*len(p.candidates))
+	for i := range p.candidates {
+		c, first := &p.candidates[i], len(matched)
+		for _, a := range accounts {
+			if a.selects(c.node) {
+				matched = append(matched, a)
+			}
+		}
+		c.accounts = matched[first:]
+	}
+}
+
+// idle reports whether the budget can neither refuse a unit in this pass nor change by the clock alone.
+func (a *account) idle() bool {
+	return a.Limit < 0 && a.TopologyKey == "" && !a.Workloads && len(a.Account.Blocks) == 0 && len(a.NodeBlocks) == 0 && a.Next.IsZero()
 }
 
 func (a *account) withName(message string) string { return "budget " + a.Name + ": " + message }
@@ -186,19 +212,14 @@ func (a *account) withName(message string) string { return "budget " + a.Name + 
 // budgets returns the accounts of the budgets that select the candidate's node. They are computed for the first unit that
 // needs them.
 func (p *pass) budgets(c *candidate) []*account {
-	if !p.opened {
+	if !p.opened && len(p.fleet.Budgets) > 0 {
 		p.openAccounts()
 	}
 	if !c.looked {
 		c.looked = true
-		first := len(p.matched)
-		for _, a := range p.accounts {
-			if a.selects(c.node) {
-				p.matched = append(p.matched, a)
-				p.wake(a.Next)
-			}
+		for _, a := range c.accounts {
+			p.wake(a.Next)
 		}
-		c.accounts = p.matched[first:]
 	}
 	return c.accounts
 }
@@ -214,7 +235,7 @@ func bookBudget(p *pass, c *candidate) {
 			block := undrainedBlock(c.Unit.Node)
 			a.Account.Blocks = append(a.Account.Blocks, Block{block.Gate, a.withName(block.Message)})
 		}
-		if c.Claimed || a.holders[c.Node] {
+		if c.Claimed || a.holds(c.Node) {
 			continue
 		}
 		a.used++
@@ -248,6 +269,9 @@ func (a *account) explain() string {
 	return a.message
 }
 
+// noDomain stands in messages for the domain of nodes without the label.
+const noDomain = "(none)"
+
 // explainDomain returns why a unit of a domain waits for this budget.
 func (a *account) explainDomain(own string) string {
 	text := a.domainMessage[own]
@@ -255,20 +279,13 @@ func (a *account) explainDomain(own string) string {
 		names := make([]string, 0, len(a.Domains))
 		for name := range a.Domains {
 			if name != own {
-				names = append(names, domainName(name))
+				names = append(names, cmp.Or(name, noDomain))
 			}
 		}
 		slices.Sort(names)
 		text = a.withName(fmt.Sprintf("nodes of %s=%s wait while some of %s are unavailable, at most %d at once",
-			a.TopologyKey, domainName(own), list(names, len(names)), a.MaxDomains))
+			a.TopologyKey, cmp.Or(own, noDomain), list(names, len(names)), a.MaxDomains))
 		a.domainMessage[own] = text
 	}
 	return text
-}
-
-func domainName(name string) string {
-	if name == "" {
-		return "(none)"
-	}
-	return name
 }

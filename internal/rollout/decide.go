@@ -75,7 +75,7 @@ type candidate struct {
 	node *Node
 	// wave is the index of the unit's wave.
 	wave int
-	// accounts are those of the budgets that select the node, after the first check that needs them.
+	// accounts are those of the budgets that select the node. looked is true after the first check that needs them.
 	accounts []*account
 	looked   bool
 }
@@ -95,11 +95,10 @@ type pass struct {
 
 	wave  waves
 	slots slots
-	// accounts are computed for the first unit that needs them. asking is the number of candidates.
-	accounts []*account
-	matched  []*account
-	opened   bool
-	asking   int
+	// candidates are all units that wait for their start. opened is true after their accounts were computed, for the first
+	// unit that needs them.
+	candidates []candidate
+	opened     bool
 }
 
 // wake records an instant at which the answer can change.
@@ -153,18 +152,19 @@ func decide(by *rules, s Strategy, units []Unit, fleet Fleet, now time.Time) Dec
 func newPass(by *rules, s *Strategy, units []Unit, fleet *Fleet, now time.Time) (*pass, []*candidate) {
 	p := &pass{rules: by, strategy: s, fleet: fleet, now: now, slots: countSlots(s, units, now)}
 	p.lookAtWindow()
+	asking := 0
 	for i := range units {
 		if units[i].wantsStart(now) {
-			p.asking++
+			asking++
 		}
 	}
-	candidates := make([]candidate, 0, p.asking)
+	p.candidates = make([]candidate, 0, asking)
 	for i := range units {
 		if u := &units[i]; u.wantsStart(now) {
-			candidates = append(candidates, candidate{Unit: u, node: p.node(u.Node)})
+			p.candidates = append(p.candidates, candidate{Unit: u, node: p.node(u.Node)})
 		}
 	}
-	order := p.sort(candidates)
+	order := p.sort(p.candidates)
 	p.divideIntoWaves(units, order)
 	p.lookAtFailures(units)
 	return p, order

@@ -27,8 +27,7 @@ func (f *Fleet) health(name string, own *Health, now time.Time) (why string, end
 	if n == nil {
 		return "there is no such node", end
 	}
-	r := n.ready()
-	if h, end := unhealthy(own.MinReady, &own.NodesGate, n, r, now); h.Cause != "" {
+	if h, end := unhealthy(own.MinReady, &own.NodesGate, n, now); h != nil {
 		return h.Message, end
 	}
 	for i := range f.Budgets {
@@ -36,7 +35,7 @@ func (f *Fleet) health(name string, own *Health, now time.Time) (why string, end
 		if !b.selects(n) {
 			continue
 		}
-		if h, end := unhealthy(b.MinReady, &b.Health, n, r, now); h.Cause != "" {
+		if h, end := unhealthy(b.MinReady, &b.Health, n, now); h != nil {
 			return h.Message, end
 		}
 	}
@@ -94,58 +93,58 @@ func (n *Node) condition(kind string) *corev1.NodeCondition {
 	return nil
 }
 
-// readiness is whether a node is ready, and since when.
+// readiness is whether a node is ready, and since when. The zero value is not known yet.
 type readiness struct {
-	ready bool
-	since time.Time
+	known, ready bool
+	since        time.Time
 }
 
 // withReadiness stores the node's readiness. The node must not change afterwards.
 func (n *Node) withReadiness() *Node {
-	r := n.ready()
-	n.readiness = &r
+	n.readiness = n.ready()
 	return n
 }
 
 func (n *Node) ready() readiness {
-	if n.readiness != nil {
-		return *n.readiness
+	if n.readiness.known {
+		return n.readiness
 	}
 	c := n.condition(string(corev1.NodeReady))
 	if c == nil {
-		return readiness{}
+		return readiness{known: true}
 	}
-	return readiness{c.Status == corev1.ConditionTrue, c.LastTransitionTime.Time}
+	return readiness{true, c.Status == corev1.ConditionTrue, c.LastTransitionTime.Time}
 }
 
 // unhealthy returns why a node is unhealthy, and when the clock alone ends that. The node must have been ready for the
-// minimum time and meet the gate.
-func unhealthy(least time.Duration, asked *v1alpha1.NodesGate, n *Node, r readiness, now time.Time) (h Holder, end time.Time) {
-	switch until := r.since.Add(least); {
+// minimum time and meet the gate. It returns nil for a healthy node.
+func unhealthy(least time.Duration, asked *v1alpha1.NodesGate, n *Node, now time.Time) (h *Holder, end time.Time) {
+	r := n.ready()
+	switch {
 	case !r.ready:
-		return Holder{Cause: v1alpha1.CauseNotReady, Message: "not ready" + sinceText(r.since), Since: r.since}, end
-	case least > 0 && now.Before(until):
+		return &Holder{Cause: v1alpha1.CauseNotReady, Message: "not ready" + sinceText(r.since), Since: r.since}, end
+	case least > 0 && now.Before(r.since.Add(least)):
 		message := "ready only" + sinceText(r.since) + ", and minReadySeconds is " + least.String()
-		return Holder{Cause: v1alpha1.CauseMinReadySeconds, Message: message, Since: r.since}, until
+		return &Holder{Cause: v1alpha1.CauseMinReadySeconds, Message: message, Since: r.since}, r.since.Add(least)
 	}
 	for _, want := range asked.Conditions {
 		c := n.condition(want.Type)
 		switch {
 		case c == nil:
-			return Holder{Cause: v1alpha1.CauseUnhealthy, Message: fmt.Sprintf("condition %s is absent, and must be %s", want.Type, want.Status)}, end
+			return &Holder{Cause: v1alpha1.CauseUnhealthy, Message: fmt.Sprintf("condition %s is absent, and must be %s", want.Type, want.Status)}, end
 		case metav1.ConditionStatus(c.Status) != want.Status:
 			message := fmt.Sprintf("condition %s is %s, and must be %s", want.Type, c.Status, want.Status)
-			return Holder{Cause: v1alpha1.CauseUnhealthy, Message: message, Since: c.LastTransitionTime.Time}, end
+			return &Holder{Cause: v1alpha1.CauseUnhealthy, Message: message, Since: c.LastTransitionTime.Time}, end
 		}
 	}
 	for _, pattern := range asked.AbsentTaints {
 		for i := range n.Taints {
 			if taint := n.Taints[i].Key; taintMatches(pattern, taint) {
-				return Holder{Cause: v1alpha1.CauseUnhealthy, Message: "taint " + taint + " must be absent"}, end
+				return &Holder{Cause: v1alpha1.CauseUnhealthy, Message: "taint " + taint + " must be absent"}, end
 			}
 		}
 	}
-	return Holder{}, end
+	return nil, end
 }
 
 // taintMatches reports whether a key equals the pattern, or has the prefix of a pattern that ends in *. A prefix never

@@ -85,6 +85,9 @@ type Unit struct {
 	Node string
 	// State of the unit.
 	State v1alpha1.UnitState
+	// Reason and Message say why a unit failed, or why an outdated unit can't start at all.
+	Reason  v1alpha1.Reason
+	Message string
 	// OptedOut is true when the node carries the rollout's opt-out label.
 	OptedOut bool
 	// InTurn is true for an outdated unit whose turn for an earlier revision still runs. It holds a slot, and keeps it when
@@ -110,9 +113,6 @@ type Unit struct {
 	Since time.Time
 	// Rank orders units that may start: lower first, then by name.
 	Rank uint64
-	// Reason and Message say why a unit failed, or why an outdated unit can't start at all.
-	Reason  v1alpha1.Reason
-	Message string
 }
 
 // HoldsSlot reports whether the unit uses up concurrency: it is in a turn, or it has failed and was not retried. Excused
@@ -152,26 +152,27 @@ type Fleet struct {
 	Leaving string
 }
 
-// Node is what the checks need to know of a node.
+// Node is what the checks need to know of a node. The fields that budgets read of every node are together, because they
+// are then read faster.
 type Node struct {
-	Name   string
-	Labels map[string]string
-	// Created is when it joined.
-	Created time.Time
-	// Unschedulable is true when it is cordoned.
-	Unschedulable bool
-	Taints        []corev1.Taint
-	Conditions    []corev1.NodeCondition
 	// Claims of all rollouts on the node.
 	Claims []v1alpha1.Claim
 	// ClaimError says why the claims can't be read.
 	ClaimError string
+	Labels     map[string]string
+	// Unschedulable is true when it is cordoned.
+	Unschedulable bool
 	// Draining is true from the claim for a drain until the drain is complete. Until then the workloads gate can't see all
 	// evicted pods.
 	Draining bool
+	// readiness is that of Conditions, if withReadiness computed it.
+	readiness readiness
 
-	// readiness is that of Conditions, computed once by withReadiness.
-	readiness *readiness
+	Name string
+	// Created is when it joined.
+	Created    time.Time
+	Taints     []corev1.Taint
+	Conditions []corev1.NodeCondition
 }
 
 // Budget limits the disruption of nodes by all rollouts together. NewBudget makes it from the API object.
