@@ -44,43 +44,30 @@ type Holder struct {
 
 // Examine returns the state of a budget.
 func (b *Budget) Examine(nodes map[string]*Node, now time.Time) Account {
-	a := Account{Matched: b.matched(nodes), Limit: -1, Domains: map[string]int{}}
+	a := Account{Limit: -1, Domains: map[string]int{}}
 	for name, n := range nodes {
-		a.count(b, name, n, n.taken(), now)
+		a.count(b, name, n, now)
 	}
 	a.finish(b, now)
 	return a
 }
 
-// matched returns how many nodes the budget selects.
-func (b *Budget) matched(nodes map[string]*Node) int {
-	matched := 0
-	for _, n := range nodes {
-		if b.selects(n) {
-			matched++
-		}
-	}
-	return matched
-}
-
-// count adds a node, if the budget selects it and it is unavailable: taken, not healthy, or with unreadable claims.
-func (a *Account) count(b *Budget, name string, n *Node, taken *Holder, now time.Time) {
-	h, end := taken, time.Time{}
-	if h == nil {
-		h, end = unhealthy(b.MinReady, &b.Health, n, now)
-	}
-	if h == nil && n.ClaimError != "" {
-		h = &Holder{Cause: v1alpha1.CauseUnreadable, Message: n.ClaimError}
-	}
-	if h == nil || !b.selects(n) {
+// count adds a node, if the budget selects it.
+func (a *Account) count(b *Budget, name string, n *Node, now time.Time) {
+	if !b.selects(n) {
 		return
 	}
+	a.Matched++
 	if b.Workloads && n.Draining {
 		a.draining = append(a.draining, name)
 	}
+	h, end := b.unavailable(n, now)
 	a.wake(end, now)
+	if h.Cause == "" {
+		return
+	}
 	h.Node = name
-	a.Holders = append(a.Holders, *h)
+	a.Holders = append(a.Holders, h)
 	if b.TopologyKey != "" {
 		a.Domains[n.Labels[b.TopologyKey]]++
 	}
@@ -136,17 +123,23 @@ func (b *Budget) selects(n *Node) bool {
 	return b.Selector == nil || b.Selector.Empty() || b.Selector.Matches(labels.Set(n.Labels))
 }
 
-// taken returns the claim or the cordon that makes a node unavailable to every budget; nil if there is neither.
-func (n *Node) taken() *Holder {
+// unavailable returns why a node is unavailable, and when the clock alone ends that.
+func (b *Budget) unavailable(n *Node, now time.Time) (h Holder, end time.Time) {
 	for i := range n.Claims {
 		if c := &n.Claims[i]; !c.RecordsResult() {
-			return &Holder{Cause: v1alpha1.CauseClaimed, By: c.Rollout, Message: "claimed by " + c.Rollout + sinceText(c.Since.Time), Since: c.Since.Time}
+			return Holder{Cause: v1alpha1.CauseClaimed, By: c.Rollout, Message: "claimed by " + c.Rollout + sinceText(c.Since.Time), Since: c.Since.Time}, end
 		}
 	}
 	if n.Unschedulable {
-		return &Holder{Cause: v1alpha1.CauseUnschedulable, Message: "unschedulable"}
+		return Holder{Cause: v1alpha1.CauseUnschedulable, Message: "unschedulable"}, end
 	}
-	return nil
+	if h, end := unhealthy(b.MinReady, &b.Health, n, now); h != nil {
+		return *h, end
+	}
+	if n.ClaimError != "" {
+		h = Holder{Cause: v1alpha1.CauseUnreadable, Message: n.ClaimError}
+	}
+	return h, end
 }
 
 // account is a budget during one pass: its state at the beginning, and the units that the pass started since.
@@ -160,8 +153,8 @@ type account struct {
 	domainMessage map[string]string
 }
 
-// openAccounts computes the state of all budgets in one loop over the nodes. Then it finds the budgets of all candidates,
-// because labels are read faster in one loop than by each check.
+// openAccounts computes the state of all budgets in one loop over the nodes. Then it finds the budgets of each candidate.
+// Labels are read faster in one loop over all candidates than by the checks of one candidate after another.
 func (p *pass) openAccounts() {
 	p.opened = true
 	accounts := make([]*account, 0, len(p.fleet.Budgets))
@@ -171,18 +164,17 @@ func (p *pass) openAccounts() {
 		})
 	}
 	for name, n := range p.fleet.Nodes {
-		if name == p.fleet.Leaving {
-			continue
-		}
-		taken := n.taken()
 		for _, a := range accounts {
-			a.count(a.Budget, name, n, taken, p.now)
+			switch {
+			case a.skips(n, p.now):
+			case name != p.fleet.Leaving:
+				a.count(a.Budget, name, n, p.now)
+			case a.selects(n):
+				a.Matched++
+			}
 		}
 	}
 	for _, a := range accounts {
-		if a.MaxUnavailable != nil && a.MaxUnavailable.Percent {
-			a.Matched = a.matched(p.fleet.Nodes)
-		}
 		a.finish(a.Budget, p.now)
 		a.used = len(a.Holders)
 		for i := range a.Account.Blocks {
@@ -200,6 +192,16 @@ func (p *pass) openAccounts() {
 		}
 		c.accounts = matched[first:]
 	}
+}
+
+// skips reports whether a node does not change the account: it is available, and the limit is not a percentage. Its labels
+// are then not read, because that is slow.
+func (a *account) skips(n *Node, now time.Time) bool {
+	if a.MaxUnavailable != nil && a.MaxUnavailable.Percent || len(n.Claims) > 0 || n.Unschedulable || n.ClaimError != "" || !n.ready().ready {
+		return false
+	}
+	h, _ := unhealthy(a.MinReady, &a.Health, n, now)
+	return h == nil
 }
 
 // idle reports whether the budget can neither refuse a unit in this pass nor change by the clock alone.
