@@ -147,7 +147,7 @@ func (p *pass) run(ctx context.Context) error {
 		return p.passAgain(err)
 	}
 	if err := p.Survey(p.CanaryNodes()); err != nil {
-		return err
+		return errors.Join(err, p.reportProblem(ctx, "InvalidSpec", err))
 	}
 	if again, err := p.runCanary(ctx); again || err != nil {
 		return p.passAgain(err)

@@ -62,9 +62,9 @@ func (j *Judge) findFits() {
 			continue
 		}
 		// A node that is not ready has a taint against new pods, and may come back. After a failed turn the claim stays, and the machine
-		// may never come back.
+		// may never come back. A node that the canary may have broken stays, so that the canary neither passes nor breaks another.
 		inTurn := slices.ContainsFunc(s.Claims, func(c v1alpha1.Claim) bool { return c.Failed == nil })
-		s.Fits = (place.Create || place.Keep && (s.NodeProblem != "" || s.Current != nil)) && (inTurn || !j.isAbsent(s.Node))
+		s.Fits = (place.Create || place.Keep && (s.NodeProblem != "" || s.Current != nil)) && (inTurn || s.mayHaveBroken() || !j.isAbsent(s.Node))
 	}
 }
 
@@ -103,7 +103,7 @@ func (j *Judge) JudgeCanaryPods() {
 			continue
 		}
 		h.NodesReady = latest(h.NodesReady, readySince(s.Node))
-		if s.NodeProblem != "" {
+		if s.NodeProblem != "" && !s.mayHaveBroken() {
 			h.NodesReady = j.Now
 		}
 		if s.Current != nil && !s.causesRestarts(s.Current) {

@@ -57,6 +57,10 @@ func TestDecideOnCanary(t *testing.T) {
 		w.nodes[0].Annotations[v1alpha1.AnnotationClaims] = `[{"rollout":"Plan/a/b","uid":"u","revision":"r","turn":"t","since":"2026-03-04T11:00:00Z"}]`
 		return w
 	}
+	three := func(w *world) *world {
+		w.eds.Status.Canary.Nodes = []string{"n0", "n1", "n2"}
+		return w
+	}
 	frozen := func(w *world) *world {
 		w.eds.Annotations = map[string]string{edsv1.AnnotationRolloutFrozen: edsv1.True}
 		return w
@@ -65,14 +69,17 @@ func TestDecideOnCanary(t *testing.T) {
 		world func() *world
 		want  string
 	}{
-		"while the rollout is frozen it goes on":                        {func() *world { return frozen(newWorld(3).trying().has("old", nil, 0, 1)) }, "replace n0/old"},
-		"an outdated pod goes at once":                                  {func() *world { return newWorld(3).trying().has("old", nil, 0, 1, 2) }, "replace n0/old"},
-		"a new one is made at once":                                     {func() *world { return newWorld(3).trying().has("old", nil, 1, 2) }, "create n0"},
-		"with surge it is made beside the old one":                      {func() *world { return surge(newWorld(3).trying().has("old", nil, 0, 1, 2)) }, "create n0"},
-		"which stays while the new one starts":                          {func() *world { return surge(newWorld(3).trying().has("old", nil, 0, 1, 2).has("new", fresh, 0)) }, ""},
-		"and goes then":                                                 {func() *world { return surge(newWorld(3).trying().has("old", nil, 0, 1, 2).has("new", nil, 0)) }, "done n0/old"},
-		"where both want the same port it goes now":                     {func() *world { return port(surge(newWorld(3).trying())).has("old", nil, 0, 1, 2) }, "replace n0/old"},
-		"on a node that another rollout has an old pod stays":           {func() *world { return busy(newWorld(3).trying().has("old", nil, 0, 1, 2)) }, ""},
+		"while the rollout is frozen it goes on":         {func() *world { return frozen(newWorld(3).trying().has("old", nil, 0, 1)) }, "replace n0/old"},
+		"an outdated pod goes at once":                   {func() *world { return newWorld(3).trying().has("old", nil, 0, 1, 2) }, "replace n0/old"},
+		"a new one is made at once":                      {func() *world { return newWorld(3).trying().has("old", nil, 1, 2) }, "create n0"},
+		"with surge it is made beside the old one":       {func() *world { return surge(newWorld(3).trying().has("old", nil, 0, 1, 2)) }, "create n0"},
+		"which stays while the new one starts":           {func() *world { return surge(newWorld(3).trying().has("old", nil, 0, 1, 2).has("new", fresh, 0)) }, ""},
+		"and goes then":                                  {func() *world { return surge(newWorld(3).trying().has("old", nil, 0, 1, 2).has("new", nil, 0)) }, "done n0/old"},
+		"where both want the same port it goes now":      {func() *world { return port(surge(newWorld(3).trying())).has("old", nil, 0, 1, 2) }, "replace n0/old"},
+		"only one goes before the first new pod is made": {func() *world { return three(newWorld(4).trying().has("old", nil, 0, 1, 2, 3)) }, "replace n0/old"},
+		"and none while the API server refuses that":     {func() *world { return three(newWorld(4).trying().has("old", nil, 1, 2, 3)) }, "create n0"},
+		"then all": {func() *world { return three(newWorld(4).trying().has("new", fresh, 0).has("old", nil, 1, 2, 3)) }, "replace n1/old,n2/old"},
+		"on a node that another rollout has an old pod stays": {func() *world { return busy(newWorld(3).trying().has("old", nil, 0, 1, 2)) }, ""},
 		"with surge too":                                                {func() *world { return busy(surge(newWorld(3).trying().has("old", nil, 0, 1, 2))) }, ""},
 		"and where a DaemonSet keeps it":                                {func() *world { return busy(newWorld(3).trying().has("old", nil, 0).keeps().has("old", nil, 1, 2)) }, ""},
 		"one that is missing is made":                                   {func() *world { return busy(newWorld(3).trying().has("old", nil, 1, 2)) }, "create n0"},
@@ -121,6 +128,8 @@ func TestFindFits(t *testing.T) {
 		"a ready node fits":                           {newWorld(2).trying(), true},
 		"the canary's, when it has just gone":         {taint(since(newWorld(2).trying().down(0), 30*time.Second)), true},
 		"but not when it stays away":                  {taint(newWorld(2).trying().down(0)), false},
+		"unless it broke soon after its pod came":     {taint(since(newWorld(2).trying().down(0).has("new", unready, 0), 25*time.Minute)), true},
+		"but not where it broke later":                {taint(since(newWorld(2).trying().down(0).has("new", unready, 0), 15*time.Minute)), false},
 		"unless a rollout is at work there":           {claimed(taint(newWorld(2).trying().down(0)), ""), true},
 		"but not one whose turn has failed":           {claimed(taint(newWorld(2).trying().down(0)), hasFailed), false},
 		"which is waited for a moment":                {claimed(taint(since(newWorld(2).trying().down(0), 30*time.Second)), hasFailed), true},

@@ -94,9 +94,9 @@ func (j *Judge) createMissing(s *NodeState) {
 	}
 }
 
-// decideCanaryNode decides what is done on a node of the canary. An outdated pod is deleted at once, and the new one is created at once.
-// With maxSurge the new one is created beside the old one, which is deleted when the new one is available. While the node has a problem,
-// an old pod stays, and only a missing one is created.
+// decideCanaryNode decides what is done on a node of the canary. An outdated pod is deleted at once, unless another node waits for the
+// canary's first pod, and the new one is created at once. With maxSurge the new one is created beside the old one, which is deleted when the new
+// one is available. While the node has a problem, an old pod stays, and only a missing one is created.
 func (j *Judge) decideCanaryNode(s *NodeState) {
 	may := s.lacksPod() && !j.Canary.Paused()
 	replaces := may && s.NodeProblem == ""
@@ -108,11 +108,18 @@ func (j *Judge) decideCanaryNode(s *NodeState) {
 		if s.Terminating == nil {
 			j.Actions.Create = append(j.Actions.Create, s)
 		}
-	case replaces:
+	case replaces && !j.awaitsFirst():
 		j.Actions.Replace = append(j.Actions.Replace, s.Outdated.Pod)
 	case s.Current.Available():
 		j.Actions.Superseded = append(j.Actions.Superseded, s.Outdated.Pod)
 	}
+}
+
+// awaitsFirst reports whether a node of the canary waits for the canary's first pod. Until it is created no other node loses its old pod, because
+// the API server may refuse them all.
+func (j *Judge) awaitsFirst() bool {
+	return j.counts(j.Target.Name).All == 0 &&
+		(len(j.Actions.Replace) > 0 || slices.ContainsFunc(j.States, func(s *NodeState) bool { return s.Canary && s.Outdated == nil }))
 }
 
 // relabel finds pods that must get or lose the canary's label.

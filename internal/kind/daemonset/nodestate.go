@@ -292,6 +292,19 @@ func (s *NodeState) causesRestarts(p *Pod) bool {
 	return !p.State.LastRestart.IsZero() && !ready.IsZero() && !p.State.LastRestart.After(ready.Add(settleTime)) && p.CreationTimestamp.Time.Before(ready)
 }
 
+// suspectTime is how long after the creation of a pod its node may break because of it.
+const suspectTime = 10 * time.Minute
+
+// mayHaveBroken reports whether the node has not been ready since a moment soon after its current pod was created. The pod may be why.
+func (s *NodeState) mayHaveBroken() bool {
+	c := nodeCondition(s.Node, corev1.NodeReady)
+	if s.Current == nil || c.Status == corev1.ConditionTrue {
+		return false
+	}
+	after := c.LastTransitionTime.Sub(s.Current.CreationTimestamp.Time)
+	return after >= 0 && after < suspectTime
+}
+
 // claim returns the index of the claim whose turn is in progress, or -1.
 func (s *NodeState) claim() int {
 	return slices.IndexFunc(s.Claims, func(c v1alpha1.Claim) bool { return !c.RecordsResult() })

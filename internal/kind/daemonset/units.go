@@ -13,7 +13,7 @@ import (
 )
 
 // makeUnits finds the unit of each node outside of the canary. A node with an outdated pod waits to be started. A node without an
-// available pod of the active revision is in its turn.
+// available pod of the active revision is in its turn. A unit that is excused holds no slot.
 func (j *Judge) makeUnits() {
 	j.Units = make([]rollout.Unit, 0, len(j.States))
 	unresponsive := Count(j.Strategy.RollingUpdate.MaxPodSchedulerFailure, j.eligible()) // how many unresponsive nodes may be ignored
@@ -39,7 +39,7 @@ func (j *Judge) makeUnits() {
 			j.soak(s, &u)
 		default:
 			ignored = ignored && s.NodeProblem == ""
-			u.Excused = ignored || s.NodeProblem != ""
+			u.Excused = ignored || s.NodeProblem != "" && !s.mayHaveBroken()
 			if why := j.whyFailed(s); why != "" && !u.Excused {
 				u.State, u.Reason, u.Message = v1alpha1.UnitFailed, v1alpha1.ReasonPodFailed, why
 			}
