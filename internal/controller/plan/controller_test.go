@@ -1038,6 +1038,20 @@ func TestReconcileVerifiesAndSoaks(t *testing.T) {
 	}
 }
 
+// A node must be ready for the minReadySeconds of a budget: the Plan then looks again by itself.
+func TestReconcileWakesWhenANodeIsReadyForLongEnough(t *testing.T) {
+	budget := &v1alpha1.NodeDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "all"}, Spec: v1alpha1.NodeDisruptionBudgetSpec{MinReadySeconds: 30}}
+	c := newCluster(t, newNode("node-1", ready(now.Add(-time.Hour))), budget, newPlan(func(p *upgradev1.Plan) { p.Spec.Strategy = &v1alpha1.Strategy{} }))
+	c.reconciles()
+	since := c.clock.Now()
+	c.edit("node-1", ready(since))
+	c.ends("node-1", succeeded)
+	result := c.reconciles()
+	if at := c.clock.Now().Add(result.RequeueAfter); !at.Equal(since.Add(30 * time.Second)) {
+		t.Errorf("it comes back %s after the node was ready", at.Sub(since))
+	}
+}
+
 // A turn that takes too long fails, what it runs is stopped, and it is tried again when the strategy says so, so often.
 func TestReconcileTurnTimeoutAndRetries(t *testing.T) {
 	c := newCluster(t, newNode("node-1"), newPlan(func(p *upgradev1.Plan) {
@@ -1101,6 +1115,18 @@ func TestReconcileTaintsOutdated(t *testing.T) {
 	c.reconciles()
 	if diff := cmp.Diff([]string{"node-1", "node-2"}, tainted()); diff != "" {
 		t.Fatalf("tainted (-want +got):\n%s", diff)
+	}
+	for _, upgrade := range []*upgradev1.ContainerSpec{nil, plan.Spec.Upgrade} {
+		p := c.plan()
+		p.Spec.Upgrade, p.Generation = upgrade, p.Generation+1
+		if err := c.Update(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+		c.passes(time.Minute)
+		c.reconciles()
+		if s := c.plan().Status; len(s.Applying) != 1 || len(s.Updating) != 1 {
+			t.Errorf("one node is in its turn, and %v, %v are shown as updating", s.Applying, s.Updating)
+		}
 	}
 	done := slices.Collect(maps.Keys(c.jobs()))[0]
 	c.ends(done, succeeded)

@@ -252,9 +252,11 @@ func TestJobTTL(t *testing.T) {
 		"a delay and a short default":       {0, &metav1.Duration{Duration: time.Second}, 61},
 		"a delay of years":                  {900, &metav1.Duration{Duration: 100 * 365 * 24 * time.Hour}, math.MaxInt32},
 	} {
-		p := newPlan(func(p *upgradev1.Plan) { p.Spec.PostCompleteDelay = tc.delay })
-		if got := (&plan.JobOptions{TTLSecondsAfterFinish: tc.usual}).TTL(p); got != tc.want {
-			t.Errorf("%s: got %d, want %d", name, got, tc.want)
+		delayed := newPlan(func(p *upgradev1.Plan) { p.Spec.PostCompleteDelay = tc.delay })
+		soaked := newPlan(func(p *upgradev1.Plan) { p.Spec.Strategy = &v1alpha1.Strategy{Soak: tc.delay} })
+		o := &plan.JobOptions{TTLSecondsAfterFinish: tc.usual}
+		if got, soak := o.TTL(delayed), o.TTL(soaked); got != tc.want || soak != tc.want {
+			t.Errorf("%s: got %d, and %d with a soak, want %d", name, got, soak, tc.want)
 		}
 	}
 }

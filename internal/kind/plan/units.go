@@ -209,8 +209,9 @@ func (w *World) judgeUnclaimed(t *Unit, updated bool) {
 		t.Unit.State, t.Unit.InTurn = v1alpha1.UnitOutdated, t.isRunning() || cordoned
 	case t.Job != nil && (t.Counted || t.hasUnrecordedJob()):
 		t.Step = nodeturn.StepAdopt
+	case !w.Ready && t.isRunning(): // It may be adopted once the Plan is ready.
 	case !w.Ready:
-		// A Job without a claim may be adopted once the Plan is ready.
+		t.Unit.State = v1alpha1.UnitOutdated
 	case len(t.Unowned) > 0:
 		t.Step = StepStop
 	case updated:
@@ -333,8 +334,10 @@ func (t *Unit) finish(w *World) {
 	t.Unit.State, t.Unit.Since = v1alpha1.UnitSoaking, since
 	end := since.Add(ptr.Deref(w.Plan.Spec.PostCompleteDelay, metav1.Duration{}).Duration)
 	if s := w.Plan.Spec.Strategy; s != nil {
-		if t.unhealthy = w.Fleet.Unhealthy(t.Node.Name, w.Now); t.unhealthy != "" {
+		var next time.Time
+		if t.unhealthy, next = nodeturn.Unhealthy(&w.Fleet, t.Node.Name, w.Now); t.unhealthy != "" {
 			t.verify(w)
+			t.WakeAt(next)
 			return
 		}
 		if soaked := nodeturn.SoakEnd(&w.Fleet, s, t.Node.Name, since); soaked.After(end) {
@@ -363,6 +366,6 @@ func (t *Unit) verify(w *World) {
 		if t.Claim.Changed == nil {
 			t.Step = StepVerify
 		}
-		t.Expire(w.Plan.Spec.Strategy, "its Job has succeeded, but the node is "+t.unhealthy, w.Now)
+		t.Expire(w.Plan.Spec.Strategy, "its Job has succeeded, but the node is not healthy: "+t.unhealthy, w.Now)
 	}
 }

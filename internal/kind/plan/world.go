@@ -82,11 +82,14 @@ func (o *JobOptions) AwaitsOperator(n *corev1.Node) bool {
 	return !IsWindows(n) && o.KubectlImage == ""
 }
 
-// TTL is how many seconds the Plan's finished Jobs are kept. It is at least a minute longer than postCompleteDelay, so the operator sees
-// how the Job ended.
+// TTL is how many seconds the Plan's finished Jobs are kept. It is at least a minute longer than postCompleteDelay and soak, so the operator
+// sees how the Job ended, and which version it brought.
 func (o *JobOptions) TTL(p *upgradev1.Plan) int32 {
-	delay := ptr.Deref(p.Spec.PostCompleteDelay, metav1.Duration{})
-	return max(o.TTLSecondsAfterFinish, int32(min((delay.Duration+time.Minute).Seconds(), math.MaxInt32)))
+	delay := ptr.Deref(p.Spec.PostCompleteDelay, metav1.Duration{}).Duration
+	if s := p.Spec.Strategy; s != nil {
+		delay = max(delay, ptr.Deref(s.Soak, metav1.Duration{}).Duration)
+	}
+	return max(o.TTLSecondsAfterFinish, int32(min((delay+time.Minute).Seconds(), math.MaxInt32)))
 }
 
 // IsWindows reports whether the node runs Windows.
