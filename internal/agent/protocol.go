@@ -90,7 +90,7 @@ func (s *nodeState) next() step {
 	case !isKnown(s.wanted), s.active == s.wanted && s.state != v1alpha1.HostStateBusy:
 		return idle
 	case s.active != s.wanted && (s.wanted == v1alpha1.HostActionReset || !isCheck(s.wanted)):
-		return acknowledge // A check changes nothing on the host, and only its result is written.
+		return acknowledge // Other checks change nothing on the host, and only their result is written.
 	}
 	return act
 }
@@ -100,7 +100,7 @@ func isKnown(action v1alpha1.HostAction) bool {
 	return isCheck(action) || action == v1alpha1.HostActionPrepare || action == v1alpha1.HostActionPerform || action == v1alpha1.HostActionReboot
 }
 
-// isCheck reports whether an action only finds out whether there is an update.
+// isCheck reports whether an action only finds out whether there is an update, or also reverts one that was performed.
 func isCheck(action v1alpha1.HostAction) bool {
 	return action == v1alpha1.HostActionStabilize || action == v1alpha1.HostActionUnknown || action == v1alpha1.HostActionReset
 }

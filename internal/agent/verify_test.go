@@ -96,6 +96,18 @@ func TestVerifyLooks(t *testing.T) {
 	}
 }
 
+// A check repeats a reset that has failed, because any next reboot would boot what it must revert.
+func TestFailedResetIsRepeated(t *testing.T) {
+	for state, want := range map[string]int{"error": 1, "ready": 0} {
+		m := newMachine("1.0.0", "1.1.0")
+		a := &Agent{host: m, log: logr.Discard(), clock: clock.RealClock{}, lookLimit: time.Minute}
+		s, _ := readNode(nodeSaying(bottlerocketKeys, [4]string{"reset-state", "reset-state", state, "true"}, nil))
+		if o := a.do(t.Context(), "", s, false); o.err != nil || m.count("revert") != want {
+			t.Errorf("%s: reverted %d times, error %v", state, m.count("revert"), o.err)
+		}
+	}
+}
+
 // TestVerifyWaits: so soon after a boot the host may not answer, and is asked again, but not for ever.
 func TestVerifyWaits(t *testing.T) {
 	for name, grace := range map[string]time.Duration{"answers in time": time.Minute, "never answers": 2 * time.Second} {

@@ -67,6 +67,9 @@ func (a *Agent) do(ctx context.Context, action v1alpha1.HostAction, s *nodeState
 		return outcome{err: a.hostErr}
 	}
 	version := strings.TrimPrefix(s.version, "v")
+	if action == "" && s.wanted == v1alpha1.HostActionReset && s.state == v1alpha1.HostStateError {
+		action = v1alpha1.HostActionReset // It has failed, and any next reboot would boot what it must revert.
+	}
 	switch action {
 	case v1alpha1.HostActionPrepare:
 		return outcome{err: a.host.Prepare(ctx, version)}

@@ -242,7 +242,7 @@ func replacedBy(t *v1alpha1.MachineTurn, message string) string {
 func imageOf(nr *v1alpha1.NodeRollout) (name string) {
 	for i := range nr.Status.ScaleSets {
 		of := nr.Status.ScaleSets[i].Image
-		if of = of[strings.LastIndex(of, "/")+1:]; name != "" && of != name {
+		if of = of[strings.LastIndex(of, "/")+1:]; i > 0 && of != name {
 			return ""
 		}
 		name = of

@@ -99,7 +99,10 @@ func (u *planUnits) unselected(n *corev1.Node) string {
 // unmetRequirements names the selector requirements that the node does not meet; "" if it meets all.
 func unmetRequirements(selector labels.Selector, n *corev1.Node) string {
 	var missing []string
-	requirements, _ := selector.Requirements()
+	requirements, selectable := selector.Requirements()
+	if !selectable {
+		return "its spec.nodeSelector can't be read"
+	}
 	for i := range requirements {
 		if !requirements[i].Matches(labels.Set(n.Labels)) {
 			missing = append(missing, requirements[i].String())

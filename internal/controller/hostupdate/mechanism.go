@@ -133,9 +133,9 @@ func (h hosts) Release(t *hostupdate.Unit) turn.Write {
 	}}
 }
 
-// ask orders the agent to look for updates.
+// ask orders the agent to look for updates, and before that to revert one that an earlier turn has performed.
 func (p *pass) ask(ctx context.Context, t *hostupdate.Unit) error {
-	step := node.Step{Claim: v1alpha1.Claim{Rollout: p.Holder}, Unclaimed: true, Also: orderCheck(&t.Report, v1alpha1.HostActionStabilize)}
+	step := node.Step{Claim: v1alpha1.Claim{Rollout: p.Holder}, Unclaimed: true, Also: orderCheck(&t.Report, checkAfter(&t.Report))}
 	if t.Claim == nil || t.Claim.Changed == nil {
 		step.Also = append(step.Also, removeHookLabels(t.Node, p.w.Hooks())...)
 	}

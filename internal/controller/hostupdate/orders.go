@@ -90,13 +90,18 @@ func endOrders(n *corev1.Node, rollout types.UID, hooks v1alpha1.RebootHooks) []
 		return nil
 	}
 	r, _ := hostupdate.Read(n)
-	also, action := removeHookLabels(n, hooks), v1alpha1.HostActionStabilize
+	also := removeHookLabels(n, hooks)
 	if r.Wanted == v1alpha1.HostActionStabilize || r.Wanted == v1alpha1.HostActionReset {
 		return also
 	}
-	// Any next reboot would boot the new version. Only Moult's agents can revert that. An agent that reports when it checked is Moult's.
+	return append(also, orderCheck(&r, checkAfter(&r))...)
+}
+
+// checkAfter returns the order that ends the order before it. After an update that was performed any next reboot would boot the new version, so it
+// is reverted. Only Moult's agents can do that. An agent that reports when it checked is Moult's.
+func checkAfter(r *hostupdate.Report) v1alpha1.HostAction {
 	if r.Wanted == v1alpha1.HostActionPerform && !r.Checked.IsZero() {
-		action = v1alpha1.HostActionReset
+		return v1alpha1.HostActionReset
 	}
-	return append(also, orderCheck(&r, action)...)
+	return v1alpha1.HostActionStabilize
 }

@@ -90,14 +90,15 @@ func versionOf(image string) string {
 	return version
 }
 
-// MustBeAsked reports whether the agent needs an order to look for updates: it has no known order, its state was removed, or a reset has ended.
+// MustBeAsked reports whether the agent needs an order to look for updates: it has no known order, its state was removed, or a reset has
+// succeeded. An agent repeats a reset that failed.
 func (r *Report) MustBeAsked() bool {
 	unknown := r.State != v1alpha1.HostStateBusy && r.State != v1alpha1.HostStateReady && r.State != v1alpha1.HostStateError
 	switch r.Wanted {
 	case v1alpha1.HostActionStabilize, v1alpha1.HostActionPrepare, v1alpha1.HostActionPerform, v1alpha1.HostActionReboot:
 		return r.Active == r.Wanted && unknown
 	case v1alpha1.HostActionReset:
-		return r.Active == r.Wanted && r.State != v1alpha1.HostStateBusy
+		return r.Active == r.Wanted && (unknown || r.State == v1alpha1.HostStateReady)
 	}
 	return true
 }

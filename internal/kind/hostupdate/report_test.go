@@ -88,6 +88,7 @@ func TestReportAsks(t *testing.T) {
 		{"reset-state", "", "", false, false, false},
 		{"reset-state", "reset-state", "busy", false, false, false},
 		{"reset-state", "reset-state", "ready", true, true, false},
+		{"reset-state", "reset-state", "error", false, true, false},
 	} {
 		r := Report{Wanted: tc.wanted, Active: tc.active, State: tc.state, Update: v1alpha1.HostUpdateTrue}
 		if got := [3]bool{r.MustBeAsked(), r.Answers(tc.wanted), r.Knows()}; got != [3]bool{tc.asked, tc.answers, tc.knows} {
