@@ -18,7 +18,7 @@ import (
 )
 
 // Coalesce is how long a rollout waits after a change, so that one decision covers several changes.
-const Coalesce = 20 * time.Millisecond
+const Coalesce = 50 * time.Millisecond
 
 // Waiters are the rollouts of one controller that wait for a budget. They also enqueue rollouts for causes that no watch of the controller shows.
 type Waiters struct {

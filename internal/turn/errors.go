@@ -10,7 +10,7 @@ import (
 )
 
 // writers bounds how many nodes of one rollout are written at once.
-const writers = 16
+const writers = 64
 
 // Each calls do for all turns, several at a time. An error of one turn does not stop the others. It returns First of the errors.
 func Each[T any](turns []T, do func(T) error) error {

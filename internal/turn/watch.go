@@ -31,11 +31,14 @@ import (
 type MapFunc func(ctx context.Context, objects ...client.Object) []reconcile.Request
 
 // Soon enqueues the requests of an object after fleet.Coalesce, so that one reconcile covers several changes.
-func Soon(requests MapFunc) handler.Funcs {
+func Soon(requests MapFunc) handler.Funcs { return After(fleet.Coalesce, requests) }
+
+// After enqueues the requests of an object after this time.
+func After(delay time.Duration, requests MapFunc) handler.Funcs {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	add := func(ctx context.Context, q queue, objects ...client.Object) {
 		for _, r := range requests(ctx, objects...) {
-			q.AddAfter(r, fleet.Coalesce)
+			q.AddAfter(r, delay)
 		}
 	}
 	return handler.Funcs{

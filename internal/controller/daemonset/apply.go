@@ -20,7 +20,8 @@ import (
 	"moult.dev/moult/internal/turn"
 )
 
-// apply does what was decided, all at once. A request that fails does not delay other pods. The times of batches are for the conditions.
+// apply does what was decided, all at once, and cleans up afterwards. A request that fails does not delay other pods. The times of batches are
+// for the conditions.
 func (p *pass) apply(ctx context.Context) error {
 	a := &p.Actions
 	if len(a.Clean) > 0 {
@@ -29,14 +30,15 @@ func (p *pass) apply(ctx context.Context) error {
 	if len(a.Replace) > 0 {
 		p.Batches[edsv1.ConditionPodDeletion] = p.now
 	}
+	remove := func(pod *corev1.Pod) error { return p.deletePod(ctx, pod) }
 	all := []func() error{func() error { return p.createPods(ctx) }}
-	for _, pod := range slices.Concat(a.Clean, a.Superseded, a.Replace) {
-		all = append(all, func() error { return p.deletePod(ctx, pod) })
+	for _, pod := range append(a.Superseded, a.Replace...) {
+		all = append(all, func() error { return remove(pod) })
 	}
 	for _, pod := range a.Relabel {
 		all = append(all, func() error { return p.relabel(ctx, pod) })
 	}
-	return errors.Join(atOnce(all), p.deleteIdleRevisions(ctx))
+	return errors.Join(atOnce(all), turn.Each(a.Clean, remove), p.deleteIdleRevisions(ctx))
 }
 
 // atOnce calls functions, several at a time. It returns one of their errors, which is a conflict only if all are.
