@@ -48,7 +48,7 @@ const (
 	longestFirstCheck = time.Minute
 	// checkJitter is the largest part of the interval that is added at random between two checks.
 	checkJitter = 0.2
-	// failedChecks in a row are reported on the Node.
+	// After failedChecks in a row the failure is written on the Node.
 	failedChecks = 3
 	// refusedChecks is how many failed checks in a row end the process if the host refuses connections. The mounted socket is dead after the
 	// host has made a new one. These checks take about 15 minutes, with the pauses.

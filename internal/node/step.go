@@ -22,8 +22,8 @@ type Step struct {
 	// Claim of the rollout. It replaces the rollout's earlier claim; with Release it is removed.
 	Claim   v1alpha1.Claim
 	Release bool
-	// Unclaimed leaves the claims unchanged. Only Claim.Rollout is used.
-	Unclaimed bool
+	// KeepClaims leaves the claims unchanged. Only Claim.Rollout is used.
+	KeepClaims bool
 	// Cordon makes the node unschedulable, and marks it for the rollout. A node that is already unschedulable is not
 	// marked.
 	Cordon bool
@@ -35,7 +35,7 @@ type Step struct {
 }
 
 // Write writes a step in one patch with the Node's resourceVersion as precondition. After a conflict the caller decides
-// again. It writes nothing if nothing changes. It fails if another claim exists that is neither shared nor a mere result. A Node
+// again. It writes nothing if nothing changes. A step that writes a claim fails if another exists that is neither shared nor a mere result. A Node
 // from the operator's trimmed cache is sufficient: fields that the cache drops are not changed.
 func Write(ctx context.Context, c client.Writer, n *corev1.Node, s Step) error {
 	return write(ctx, c, n, s.edit)
@@ -102,7 +102,7 @@ func (s *Step) edit(n *corev1.Node) error {
 	by := s.Claim.Rollout
 	// The rollout's mark or the given claim says whether this turn cordoned the node.
 	cordoned := cordonedFor(n, s.Claim)
-	if !s.Unclaimed {
+	if !s.KeepClaims {
 		claims, err := claimsWith(n, s.Claim, !s.Release)
 		if err != nil {
 			return err

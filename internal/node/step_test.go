@@ -39,7 +39,7 @@ func TestWrite(t *testing.T) {
 			want: `{"metadata":{"annotations":{"moult.dev/claims":"[` + strings.ReplaceAll(ownText, `"`, `\"`) + `]","x/wanted":"stabilize"}}}`},
 		{name: "nothing changes", node: holding(false, "", ownText), step: Step{Claim: own(), Also: []Also{Annotating(map[string]*string{"x": nil}), Labelling(map[string]*string{"y": nil})}}},
 		{name: "another has it", node: holding(false, "", otherText), step: Step{Claim: own()}, err: "writing node n1, claimed by Plan/system-upgrade/other since 2026-11-20 11:00:00 +0000 UTC"},
-		{name: "another has it, and the claims are ignored", node: holding(false, "", otherText), step: Step{Claim: v1alpha1.Claim{Rollout: plan}, Unclaimed: true, Also: []Also{saying}},
+		{name: "another has it, and the claims are ignored", node: holding(false, "", otherText), step: Step{Claim: v1alpha1.Claim{Rollout: plan}, KeepClaims: true, Also: []Also{saying}},
 			want: `{"metadata":{"annotations":{"x/wanted":"stabilize"}}}`},
 		{name: "cordon", node: holding(false, "", ownText), step: Step{Claim: own(), Cordon: true, Also: []Also{Excluding, Evicting(Workload{"ReplicaSet", "shop", "cart"})}},
 			want: `{"metadata":{"annotations":{"moult.dev/cordoned-by":"Plan/system-upgrade/k3s","moult.dev/evicted":"[\"ReplicaSet/shop/cart\"]","moult.dev/excluded-by":"Plan/system-upgrade/k3s"},` +

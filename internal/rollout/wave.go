@@ -108,7 +108,7 @@ func (p *pass) divideIntoWaves(units []Unit, order []*candidate) {
 	left := slices.Clone(p.wave.units)
 	if index, before := p.storedWave(); index == 0 && before != nil && (before.State == v1alpha1.WaveProgressing || before.State == v1alpha1.WaveHalted) {
 		left = p.fillWave(&p.strategy.Waves[0], 0, left, func(c *candidate) bool { return c.failedForGood() })
-		left = p.fillWave(&p.strategy.Waves[0], 0, left, func(c *candidate) bool { return c.Claimed && !c.Running || !c.RetryAt.IsZero() })
+		left = p.fillWave(&p.strategy.Waves[0], 0, left, func(c *candidate) bool { return c.Claimed && !c.Running })
 	}
 	for i := range p.strategy.Waves {
 		left = p.fillWave(&p.strategy.Waves[i], i, left, nil)

@@ -211,11 +211,6 @@ func TestWaves(t *testing.T) {
 			set(u, v1alpha1.UnitUpdated, 7)
 			u[0].RetryAt = noon
 		}, start: "n0", stands: "wave-1 1/4 Progressing 0/1", last: v1alpha1.ReasonWavePending},
-		"also without a claim": {waves: three, wave: stood("wave-1", 1, v1alpha1.WaveProgressing, 0), edit: func(u []Unit, _ *Fleet) {
-			set(u, v1alpha1.UnitFailed, 0)
-			set(u, v1alpha1.UnitUpdated, 7)
-			u[0].RetryAt, u[0].Claimed = noon.Add(time.Minute), false
-		}, stands: "wave-1 1/4 Progressing 0/1", last: v1alpha1.ReasonWavePending, next: time.Minute},
 		"but none that still runs for an earlier revision": {waves: three, wave: stood("wave-1", 1, v1alpha1.WaveProgressing, 0), edit: func(u []Unit, _ *Fleet) {
 			u[0].Claimed, u[0].InTurn, u[0].Running = true, true, true
 			set(u, v1alpha1.UnitUpdated, 7)

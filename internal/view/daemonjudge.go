@@ -185,7 +185,7 @@ func (d *daemonSet) listNodes() {
 // listAtRest adds lines for the nodes of a complete ExtendedDaemonSet whose pods were not read.
 func (d *daemonSet) listAtRest() {
 	for _, s := range d.States {
-		if !s.Counts() && (!s.Placement.Keep || IsNodeReady(s.Node)) {
+		if !s.IsCounted() && (!s.Placement.Keep || IsNodeReady(s.Node)) {
 			continue // The taint of a node that is not ready keeps away new pods only.
 		}
 		d.lines = append(d.lines, d.line(s, v1alpha1.UnitUpdated))

@@ -53,7 +53,7 @@ func (c *Cluster) PreviewDaemonSet(eds *edsv1.ExtendedDaemonSet, s Supposition) 
 		v.Rollout, v.Problem = d.rollout(), d.problem
 		v.Rollout.Version = version
 		for _, s := range d.States {
-			if s.Counts() {
+			if s.IsCounted() {
 				v.Rollout.Counts.Total++
 			}
 		}
@@ -195,7 +195,7 @@ func (d *daemonSet) steps(starts map[string]time.Time) []Step {
 // schedule simulates the canary, and then the rolling update. Each turn takes this long.
 func (d *daemonSet) schedule(turn time.Duration) (*Schedule, map[string]time.Time) {
 	now := d.cluster.now
-	begin, slowStart := now, d.SlowStart()
+	begin, slowStart := now, d.SlowStartBegan()
 	var without []string
 	starts := map[string]time.Time{}
 	if t := d.Canary; t != nil {

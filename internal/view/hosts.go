@@ -35,7 +35,7 @@ type Host struct {
 	Error string `json:"error,omitempty"`
 	// Attempts counts how often the host began to fetch the update.
 	Attempts int `json:"attempts,omitempty"`
-	// Checked is when a check for updates last gave a different answer.
+	// Checked is when the agent last wrote the result of a check. A check with nothing new writes nothing.
 	Checked *metav1.Time `json:"checked,omitempty"`
 }
 

@@ -291,7 +291,7 @@ func TestPluginHostsThatWait(t *testing.T) {
 		want   v1alpha1.Reason
 		says   string
 	}{
-		{func(*v1alpha1.HostUpdate) {}, v1alpha1.ReasonDetectOnly, "spec.hostUpdate.detectOnly leaves it at that"},
+		{func(*v1alpha1.HostUpdate) {}, v1alpha1.ReasonDetectOnly, "spec.hostUpdate.detectOnly keeps it from being updated"},
 		{func(u *v1alpha1.HostUpdate) { *u = v1alpha1.HostUpdate{Version: "9.9.9"} }, v1alpha1.ReasonVersionNotOffered, "the rollout wants 9.9.9"},
 		{func(u *v1alpha1.HostUpdate) {
 			*u = v1alpha1.HostUpdate{MinimumAge: &metav1.Duration{Duration: 72 * 3600e9}}

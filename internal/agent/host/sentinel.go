@@ -115,7 +115,7 @@ func (s *Sentinel) Prepare(ctx context.Context, version string) error {
 	}
 	offer, err := s.Check(ctx)
 	if err == nil && !offer.Available {
-		err = fmt.Errorf("%w: it needs no reboot any more", ErrOther)
+		err = fmt.Errorf("%w: it no longer needs a reboot", ErrOther)
 	}
 	return err
 }

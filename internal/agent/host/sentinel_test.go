@@ -35,7 +35,7 @@ func TestSentinelFile(t *testing.T) {
 	}
 	check(false)
 	err := s.Prepare(t.Context(), "")
-	failing(t, err, "it needs no reboot any more")
+	failing(t, err, "it no longer needs a reboot")
 	if !errors.Is(err, ErrOther) {
 		t.Error("it is no ErrOther")
 	}
@@ -108,7 +108,7 @@ func TestSentinelReboot(t *testing.T) {
 	}
 	rebooted := filepath.Join(t.TempDir(), "rebooted")
 	s := local(t, SentinelOptions{Command: []string{"false"}, RebootCommand: []string{"touch", rebooted}})
-	failing(t, s.Reboot(t.Context()), "it needs no reboot any more")
+	failing(t, s.Reboot(t.Context()), "it no longer needs a reboot")
 	if _, err := os.Stat(rebooted); err == nil {
 		t.Error("it was rebooted all the same")
 	}

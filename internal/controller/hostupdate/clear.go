@@ -19,8 +19,8 @@ import (
 	"moult.dev/moult/internal/turn"
 )
 
-// gone releases the nodes of a NodeRollout that is deleted, or that now uses replacement. Changes of nodes do not wake the latter.
-func (c *Controller) gone(ctx context.Context, key types.NamespacedName, stored *unstructured.Unstructured) (wake time.Time, err error) {
+// releaseAll releases the nodes of a NodeRollout that is deleted, or that now uses replacement. Changes of nodes do not wake the latter.
+func (c *Controller) releaseAll(ctx context.Context, key types.NamespacedName, stored *unstructured.Unstructured) (wake time.Time, err error) {
 	live := types.UID("")
 	if stored != nil && turn.Replaces(stored) {
 		live = stored.GetUID()

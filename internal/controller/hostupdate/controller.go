@@ -87,7 +87,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 		return wake, err
 	}
 	if stored == nil || stored.GetDeletionTimestamp() != nil || turn.Replaces(stored) {
-		return c.gone(ctx, key, stored)
+		return c.releaseAll(ctx, key, stored)
 	}
 	r, malformed, err := turn.Decode(stored)
 	if err != nil {

@@ -61,7 +61,7 @@ func (h hosts) Take(ctx context.Context, t *hostupdate.Unit) error {
 		claim := v1alpha1.Claim{Rollout: h.Holder, UID: h.UID}
 		return turn.Release(ctx, h.Client, t.Node, claim, h.Now, endOrders(t.Node, h.UID, h.w.Hooks()))
 	case hostupdate.StepCordon:
-		also = callHooks(v1alpha1.LabelBeforeReboot, false, h.w.Hooks().BeforeReboot)
+		also = setHookLabel(v1alpha1.LabelBeforeReboot, false, h.w.Hooks().BeforeReboot)
 		if h.w.Exclude {
 			also = append(also, node.Excluding)
 		}
@@ -90,7 +90,7 @@ func (h hosts) Take(ctx context.Context, t *hostupdate.Unit) error {
 	case hostupdate.StepPerform:
 		also = []node.Also{order(&t.Report, v1alpha1.HostActionPerform)}
 	case hostupdate.StepCallHooks:
-		also = callHooks(v1alpha1.LabelBeforeReboot, true, h.w.Hooks().BeforeReboot)
+		also = setHookLabel(v1alpha1.LabelBeforeReboot, true, h.w.Hooks().BeforeReboot)
 	}
 	return h.Hold(ctx, t, *t.Claim, also...)
 }
@@ -111,7 +111,7 @@ func (h hosts) Finish(t *hostupdate.Unit) turn.Write {
 		if claim.Failed == nil || version == "" || hostupdate.CompareVersions(t.Report.Version, version) == 0 {
 			h.Mention(events.HostsUpdated(h.w.Rollout, version), t.Node.Name)
 		}
-		t.Unit.Unoffered = h.w.IsUnoffered(t)
+		t.Unit.Unoffered = h.w.RunsAnotherVersion(t)
 	}}
 }
 
@@ -135,7 +135,7 @@ func (h hosts) Release(t *hostupdate.Unit) turn.Write {
 
 // ask orders the agent to look for updates, and before that to revert one that an earlier turn has performed.
 func (p *pass) ask(ctx context.Context, t *hostupdate.Unit) error {
-	step := node.Step{Claim: v1alpha1.Claim{Rollout: p.Holder}, Unclaimed: true, Also: orderCheck(&t.Report, checkAfter(&t.Report))}
+	step := node.Step{Claim: v1alpha1.Claim{Rollout: p.Holder}, KeepClaims: true, Also: orderCheck(&t.Report, checkAfter(&t.Report))}
 	if t.Claim == nil || t.Claim.Changed == nil {
 		step.Also = append(step.Also, removeHookLabels(t.Node, p.w.Hooks())...)
 	}
@@ -154,7 +154,7 @@ func (p *pass) recordChange(ctx context.Context, t *hostupdate.Unit) error {
 	}
 	var also []node.Also
 	if hooks := p.w.Hooks().AfterReboot; len(hooks) > 0 {
-		also = callHooks(v1alpha1.LabelAfterReboot, true, hooks)
+		also = setHookLabel(v1alpha1.LabelAfterReboot, true, hooks)
 	}
 	return p.Hold(ctx, t, claim, also...)
 }
@@ -186,6 +186,6 @@ func (p *pass) labelNodes(ctx context.Context, nodes []*corev1.Node) error {
 			return nil
 		}
 		label := node.Labelling(map[string]*string{key: &value})
-		return node.Write(ctx, p.Client, n, node.Step{Unclaimed: true, Claim: v1alpha1.Claim{Rollout: p.Holder}, Also: []node.Also{label}})
+		return node.Write(ctx, p.Client, n, node.Step{KeepClaims: true, Claim: v1alpha1.Claim{Rollout: p.Holder}, Also: []node.Also{label}})
 	})
 }

@@ -59,8 +59,8 @@ func answerCheck(r *hostupdate.Report) []node.Also {
 	})}
 }
 
-// callHooks sets or removes the label for hooks, and removes their answers, so that they must answer again.
-func callHooks(label string, on bool, hooks []string) []node.Also {
+// setHookLabel sets or removes the label for hooks, and removes their answers, so that they must answer again.
+func setHookLabel(label string, on bool, hooks []string) []node.Also {
 	annotations, labels := map[string]*string{}, map[string]*string{label: nil}
 	for _, key := range hooks {
 		annotations[key] = nil
@@ -75,10 +75,10 @@ func callHooks(label string, on bool, hooks []string) []node.Also {
 func removeHookLabels(n *corev1.Node, hooks v1alpha1.RebootHooks) []node.Also {
 	var all []node.Also
 	if _, called := n.Labels[v1alpha1.LabelBeforeReboot]; called {
-		all = append(all, callHooks(v1alpha1.LabelBeforeReboot, false, hooks.BeforeReboot)...)
+		all = append(all, setHookLabel(v1alpha1.LabelBeforeReboot, false, hooks.BeforeReboot)...)
 	}
 	if _, called := n.Labels[v1alpha1.LabelAfterReboot]; called {
-		all = append(all, callHooks(v1alpha1.LabelAfterReboot, false, hooks.AfterReboot)...)
+		all = append(all, setHookLabel(v1alpha1.LabelAfterReboot, false, hooks.AfterReboot)...)
 	}
 	return all
 }

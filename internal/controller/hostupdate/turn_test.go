@@ -419,7 +419,7 @@ func judgements() []judgement {
 		{"cordoned, and load balancers are waited for", newRollout(func(r *v1alpha1.NodeRollout) {
 			r.Spec.HostUpdate.ExcludeFromLoadBalancers = &v1alpha1.LoadBalancerExclusion{Wait: duration(9 * time.Minute)}
 		}), old("perform-update,perform-update,ready true", holding(claimed(cordoned)), cordonedBy(self)),
-			seen{State: updating, Message: "load balancers take the node out until 2026-11-20T12:01:00Z", Wake: time.Minute, Holds: true}},
+			seen{State: updating, Message: "load balancers have time to take the node out until 2026-11-20T12:01:00Z", Wake: time.Minute, Holds: true}},
 		{"what was wanted is gone", nil, old(",prepare-update,busy true", holding(claimed())), seen{State: updating, Step: stepPrepare, Holds: true}},
 		{"all that was said is gone", nil, newNode(holding(claimed())), seen{State: updating, Step: stepPrepare, Holds: true}},
 		{"how it stands is gone", nil, old("perform-update,perform-update, true", holding(claimed())), seen{State: updating, Step: stepPrepare, Holds: true}},
@@ -472,7 +472,7 @@ func judgements() []judgement {
 			Message: "the host of Node a has rebooted, and runs an unknown version, not 1.1.0", Holds: true}},
 		{"up, without a name", nil, newNode(words(reboot+"ready true"), holding(claimed(rebooting, unnamed)), booted("boot-2")), seen{State: soaking, Step: nodeturn.StepFinish, Holds: true}},
 		{"up, without a name, and not as it should be", nil, newNode(words(reboot+"error true"), says("a reboot is still needed"), holding(claimed(rebooting, unnamed)), booted("boot-2")),
-			seen{State: failed, Step: nodeturn.StepFail, Reason: v1alpha1.ReasonVersionUnchanged, Message: "the host of Node a has rebooted, and is not as it should be: a reboot is still needed", Holds: true}},
+			seen{State: failed, Step: nodeturn.StepFail, Reason: v1alpha1.ReasonVersionUnchanged, Message: "the host of Node a has rebooted, and its agent reports an error: a reboot is still needed", Holds: true}},
 		{"up, an agent of the peer's that names no target", nil, newNode(words(reboot+"ready true"), imaged("1.0.0"),
 			holding(claimed(rebooting, func(c *v1alpha1.Claim) { c.Revision = "reboot-1.0.0" })), booted("boot-2")), seen{State: failed, Step: nodeturn.StepFail, Reason: v1alpha1.ReasonVersionUnchanged,
 			Message: "the host of Node a has rebooted, and runs 1.0.0 as before", Holds: true}},
@@ -502,7 +502,7 @@ func judgements() []judgement {
 		{"no label, and back", nil, old(reboot+"busy true", holding(claimed(rebooting)), unlabelledNode, booted("boot-2")), seen{State: updating, Step: nodeturn.StepRelease, Reason: v1alpha1.ReasonHostGone, Holds: true,
 			Message: "the node has lost the label that names its host's interface; it is waited for until it is back"}},
 		{"opted out in the middle of the reboot", nil, old(reboot+"busy true", holding(claimed(rebooting)), disabled), seen{State: updating, Holds: true, Wake: 10 * time.Minute,
-			Message: "the rollout has let go of the node in the middle of its turn; it is waited for until it is back"}},
+			Message: "the rollout no longer selects the node; the turn ends when the host is back"}},
 
 		// Well, and not well.
 		{"changed, and not ready", nil, newNode(words(reboot+"ready true"), runs("1.1.0"), holding(claimed(changedAt)), cordonedBy(self), booted("boot-2"), unready), seen{State: updating, Holds: true,

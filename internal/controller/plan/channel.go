@@ -60,7 +60,7 @@ func newChannels(ctx context.Context, clk clock.PassiveClock, o *Options, wake f
 	}
 }
 
-// followMove follows a channel that has moved. Every other redirect is an answer.
+// followMove follows a channel that has moved. A 302 is the answer, and any other status than these is an error.
 func followMove(next *http.Request, before []*http.Request) error {
 	switch next.Response.StatusCode {
 	case http.StatusMovedPermanently, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:

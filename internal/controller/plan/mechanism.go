@@ -49,7 +49,7 @@ func (j jobs) Strategy(total int) rollout.Strategy {
 // Start claims the node for the Plan's current attempt, or for a Job that has no claim. It writes nothing if the claim is current, or while an
 // older Job still runs.
 func (j jobs) Start(t *plan.Unit) *turn.Write {
-	if (t.Unit.InTurn && !t.Pending) || (t.Pending && !j.w.IsInterrupted(t)) {
+	if (t.Unit.InTurn && !t.Pending) || (t.Pending && !j.w.WantsNewAttempt(t)) {
 		return nil
 	}
 	write := &turn.Write{Claim: j.w.NewClaim(t)}
@@ -109,7 +109,7 @@ func (j jobs) Finish(t *plan.Unit) turn.Write {
 	return turn.Write{Also: []node.Also{node.Labelling(values)}, Then: func() {
 		j.Happened(events.PlanJobComplete(j.w.Plan, t.Node.Name))
 		if t.Unit.OptedOut || j.w.Ready && done.Status.LatestHash != j.w.Plan.Status.LatestHash {
-			j.w.Outdated(t)
+			j.w.MarkOutdated(t)
 		}
 	}}
 }
@@ -152,7 +152,7 @@ func (p *pass) start(ctx context.Context) error {
 	p.w.Plan.Status.Wave = p.Decision.Wave
 	var back []*plan.Unit
 	for _, t := range p.Turns {
-		if t.Pending && !p.w.IsInterrupted(t) && !slices.Contains(next, t) {
+		if t.Pending && !p.w.WantsNewAttempt(t) && !slices.Contains(next, t) {
 			back = append(back, t)
 		}
 	}
@@ -168,7 +168,7 @@ func (p *pass) launch(ctx context.Context, t *plan.Unit) error {
 	switch {
 	case t.Unit.InTurn && !t.Pending:
 		return p.stop(ctx, t) // The turn starts over when the older Job is gone.
-	case t.Pending && !p.w.IsInterrupted(t):
+	case t.Pending && !p.w.WantsNewAttempt(t):
 		t.Unit.State, t.Unit.InTurn, t.Pending = v1alpha1.UnitUpdating, false, false
 		return p.create(ctx, t)
 	}
@@ -203,7 +203,7 @@ func (p *pass) stop(ctx context.Context, t *plan.Unit) error {
 	if t.Unit.State != v1alpha1.UnitFailed {
 		t.Unit.State, t.Unit.InTurn = v1alpha1.UnitUpdating, false
 	}
-	jobs := slices.Clone(t.Unowned)
+	jobs := slices.Clone(t.OtherJobs)
 	if t.Job != nil && plan.Finished(t.Job) == nil {
 		jobs = append(jobs, t.Job)
 	}

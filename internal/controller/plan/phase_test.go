@@ -57,7 +57,7 @@ func TestPhase(t *testing.T) {
 		"without a pod":              {plan.Unit{Job: job()}, v1alpha1.PhaseStarting, since, ""},
 		"without a pod any more":     {plan.Unit{Job: job(func(j *batchv1.Job) { j.Status.Active = 1 })}, v1alpha1.PhaseChanging, since, ""},
 		"between two attempts":       {plan.Unit{Job: job(func(j *batchv1.Job) { j.Status.Failed = 2 })}, v1alpha1.PhaseStarting, since, "failed attempts so far: 2"},
-		"without a pod for too long": {plan.Unit{Job: job(created(ago(10 * time.Second)))}, v1alpha1.PhaseStarting, since, "its Job has no pod: kubectl describe job -n system-upgrade job-1 tells why"},
+		"without a pod for too long": {plan.Unit{Job: job(created(ago(10 * time.Second)))}, v1alpha1.PhaseStarting, since, "its Job has no pod: kubectl describe job -n system-upgrade job-1 shows why"},
 		"with a new pod":             {plan.Unit{Job: job(), Pod: pod(nil, nil)}, v1alpha1.PhaseStarting, since, ""},
 		"with a pod that is pulled":  {plan.Unit{Job: job(), Pod: pod(list(waits("drain", "ContainerCreating", "")), list(blank))}, v1alpha1.PhaseStarting, since, ""},
 		"unschedulable": {plan.Unit{Job: job(), Pod: pod(nil, nil, corev1.PodCondition{

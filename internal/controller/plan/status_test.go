@@ -120,7 +120,7 @@ func TestCount(t *testing.T) {
 }
 
 func noPod(f *picture, node string) string {
-	return "its Job has no pod: kubectl describe job -n system-upgrade " + f.jobs[node][0].Name + " tells why"
+	return "its Job has no pod: kubectl describe job -n system-upgrade " + f.jobs[node][0].Name + " shows why"
 }
 
 // A status stays small in a large cluster, and lists the oldest.

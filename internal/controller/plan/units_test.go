@@ -35,7 +35,7 @@ type judged struct {
 	NotCounted       bool
 	Job              string // the turn's own, by uid
 	Pod              string
-	Unowned          []string // by uid
+	OtherJobs        []string // by uid
 	Since            time.Time
 	Wake             time.Time
 	Attempt          string // of the claim, afterwards
@@ -90,8 +90,8 @@ func summary(w *plan.World, t *plan.Unit) *judged {
 	if t.Pod != nil {
 		j.Pod = t.Pod.Name
 	}
-	for _, s := range t.Unowned {
-		j.Unowned = append(j.Unowned, string(s.UID))
+	for _, s := range t.OtherJobs {
+		j.OtherJobs = append(j.OtherJobs, string(s.UID))
 	}
 	if t.Claim != nil {
 		if j.Attempt = t.Claim.Attempt; j.Attempt == w.Attempt(t.Node) {
@@ -157,7 +157,7 @@ func judgements() map[string]judgement {
 		isFailed = v1alpha1.UnitFailed
 
 		failedText = "Job system-upgrade/NAME failed on Node node-1: BackoffLimitExceeded: Job has reached the specified backoff limit"
-		lostText   = "the Job that was started on Node node-1 at SINCE is gone, and its result is unknown; it is not run again unasked"
+		lostText   = "the Job that was started on Node node-1 at SINCE is gone, and its result is unknown; it runs again only after a change of the Plan or a request to retry"
 	)
 	var (
 		since   = ago(10 * time.Minute).Time
@@ -489,7 +489,7 @@ func judgements() map[string]judgement {
 			claims: claims(claimed(broken)),
 			jobs:   newJobs(ofTurn("t0"), withUID("unowned")),
 			want: &judged{
-				State: v1alpha1.UnitFailed, Step: plan.StepStop, Unowned: []string{"unowned"}, Since: ago(5 * time.Minute).Time, Attempt: asked,
+				State: v1alpha1.UnitFailed, Step: plan.StepStop, OtherJobs: []string{"unowned"}, Since: ago(5 * time.Minute).Time, Attempt: asked,
 				Reason: v1alpha1.ReasonJobFailed, Message: "it broke; what runs on the node is being stopped",
 			},
 		},
@@ -529,11 +529,11 @@ func judgements() map[string]judgement {
 		},
 		"left paused": {
 			jobs: newJobs(left, paused),
-			want: &judged{State: updating, Step: plan.StepStop, Unowned: []string{"job-node-1"}},
+			want: &judged{State: updating, Step: plan.StepStop, OtherJobs: []string{"job-node-1"}},
 		},
 		"left running for another hash": {
 			jobs: newJobs(left, forHash(oldHash)),
-			want: &judged{State: updating, Step: plan.StepStop, Unowned: []string{"job-node-1"}},
+			want: &judged{State: updating, Step: plan.StepStop, OtherJobs: []string{"job-node-1"}},
 		},
 		"left complete for another hash": {
 			jobs: newJobs(left, succeeded, forHash(oldHash)),
@@ -541,17 +541,17 @@ func judgements() map[string]judgement {
 		},
 		"left running, and being deleted": {
 			jobs: newJobs(left, deleted),
-			want: &judged{State: updating, Step: plan.StepStop, Unowned: []string{"job-node-1"}},
+			want: &judged{State: updating, Step: plan.StepStop, OtherJobs: []string{"job-node-1"}},
 		},
 		"left running on a node that opted out": {
 			node: []func(*corev1.Node){labelled("disabled")},
 			jobs: newJobs(left),
-			want: &judged{State: updating, Step: plan.StepStop, OptedOut: true, Unowned: []string{"job-node-1"}},
+			want: &judged{State: updating, Step: plan.StepStop, OptedOut: true, OtherJobs: []string{"job-node-1"}},
 		},
 		"left running, of a Plan that is not ready": {
 			world: func(w *plan.World) { w.Ready = false },
 			jobs:  newJobs(left),
-			want:  &judged{State: updating, NotCounted: true, Unowned: []string{"job-node-1"}},
+			want:  &judged{State: updating, NotCounted: true, OtherJobs: []string{"job-node-1"}},
 		},
 		"left running, and adopted": {
 			claims: claims(claimed(func(c *v1alpha1.Claim) { c.Turn = "job/job-node-1" })),
@@ -590,18 +590,18 @@ func judgements() map[string]judgement {
 		},
 		"running for another hash, and the claim is gone": {
 			jobs: newJobs(forHash(oldHash)),
-			want: &judged{State: updating, Step: plan.StepStop, Unowned: []string{"job-node-1"}},
+			want: &judged{State: updating, Step: plan.StepStop, OtherJobs: []string{"job-node-1"}},
 		},
 		"running, the claim is gone, and not selected": {
 			world: func(w *plan.World) { w.Selector = labels.Nothing() },
 			jobs:  newJobs(forHash(oldHash)),
-			want:  &judged{State: updating, Step: plan.StepStop, NotCounted: true, Unowned: []string{"job-node-1"}},
+			want:  &judged{State: updating, Step: plan.StepStop, NotCounted: true, OtherJobs: []string{"job-node-1"}},
 		},
 
 		// Jobs that should not be there.
 		"of an older Plan of the same name": {
 			jobs: newJobs(ownedBy("older")),
-			want: &judged{State: updating, Step: plan.StepStop, Unowned: []string{"job-node-1"}},
+			want: &judged{State: updating, Step: plan.StepStop, OtherJobs: []string{"job-node-1"}},
 		},
 		"of an older Plan of the same name, and complete": {
 			jobs: newJobs(ownedBy("older"), succeeded),
@@ -609,7 +609,7 @@ func judgements() map[string]judgement {
 		},
 		"of an older Plan of the same name, left": {
 			jobs: newJobs(ownedBy("older"), left),
-			want: &judged{State: updating, Step: plan.StepStop, Unowned: []string{"job-node-1"}},
+			want: &judged{State: updating, Step: plan.StepStop, OtherJobs: []string{"job-node-1"}},
 		},
 		"of an older Plan of the same name, left and complete": {
 			jobs: newJobs(ownedBy("older"), left, succeeded),
@@ -618,7 +618,7 @@ func judgements() map[string]judgement {
 		"claimed, and a Job of another turn runs": {
 			claims: claims(claimed()),
 			jobs:   newJobs(ofTurn("t0")),
-			want:   &judged{State: updating, Step: plan.StepStop, Unowned: []string{"job-node-1"}, Since: since, Attempt: asked},
+			want:   &judged{State: updating, Step: plan.StepStop, OtherJobs: []string{"job-node-1"}, Since: since, Attempt: asked},
 		},
 		"claimed, and a Job of another turn has ended": {
 			claims: claims(claimed()),
@@ -630,13 +630,13 @@ func judgements() map[string]judgement {
 			jobs: func(p *upgradev1.Plan, n *corev1.Node) []*batchv1.Job {
 				return []*batchv1.Job{newTurnJob(p, n, ofTurn("t0"), withUID("unowned")), newTurnJob(p, n)}
 			},
-			want: &judged{State: updating, Step: plan.StepStop, Job: "job-node-1", Unowned: []string{"unowned"}, Since: since, Attempt: asked},
+			want: &judged{State: updating, Step: plan.StepStop, Job: "job-node-1", OtherJobs: []string{"unowned"}, Since: since, Attempt: asked},
 		},
 		"released, and only a Job of another turn runs": {
 			node:   []func(*corev1.Node){labelled("disabled")},
 			claims: claims(claimed()),
 			jobs:   newJobs(ofTurn("t0")),
-			want:   &judged{State: updating, Step: plan.StepStop, OptedOut: true, Unowned: []string{"job-node-1"}, Since: since, Attempt: asked},
+			want:   &judged{State: updating, Step: plan.StepStop, OptedOut: true, OtherJobs: []string{"job-node-1"}, Since: since, Attempt: asked},
 		},
 
 		// Not selected any more, and nothing runs.
@@ -674,7 +674,7 @@ func judgements() map[string]judgement {
 		"with claims that can't be read, and running for another hash": {
 			node: []func(*corev1.Node){annotated(v1alpha1.AnnotationClaims, "{")},
 			jobs: newJobs(forHash(oldHash)),
-			want: &judged{State: outdated, InTurn: true, Unowned: []string{"job-node-1"}},
+			want: &judged{State: outdated, InTurn: true, OtherJobs: []string{"job-node-1"}},
 		},
 		"with claims that can't be read, and updated": {
 			node: []func(*corev1.Node){annotated(v1alpha1.AnnotationClaims, "{"), labelled(hash)},

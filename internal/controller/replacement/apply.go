@@ -36,7 +36,7 @@ func (m mechanism) Take(ctx context.Context, u *unit) error {
 	waits := t.Phase != v1alpha1.MachineSoaking && t.Phase != v1alpha1.MachineDiscarding
 	if waits && n != nil && n.MayDisableScaleDown && m.Now.After(n.CreationTimestamp.Add(disableScaleDownAfter)) {
 		also := node.Annotating(map[string]*string{v1alpha1.AnnotationScaleDownDisabled: ptr.To("true"), v1alpha1.AnnotationScaleDownBy: &m.holder})
-		if err := node.Write(ctx, m.Client, n.Node, node.Step{Claim: v1alpha1.Claim{Rollout: m.holder}, Unclaimed: true, Also: []node.Also{also}}); err != nil {
+		if err := node.Write(ctx, m.Client, n.Node, node.Step{Claim: v1alpha1.Claim{Rollout: m.holder}, KeepClaims: true, Also: []node.Also{also}}); err != nil {
 			return err
 		}
 	}

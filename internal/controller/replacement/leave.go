@@ -51,7 +51,7 @@ func (c *Controller) releaseStaleClaims(ctx context.Context, key types.Namespace
 			errs = append(errs, turnof.Release(ctx, c.Client, n, claims[0], c.Clock.Now(), also))
 			log.FromContext(ctx).Info("node released", "node", n.Name)
 		case live == "" && n.Annotations[v1alpha1.AnnotationScaleDownBy] == holder:
-			step := node.Step{Claim: v1alpha1.Claim{Rollout: holder}, Unclaimed: true, Also: also}
+			step := node.Step{Claim: v1alpha1.Claim{Rollout: holder}, KeepClaims: true, Also: also}
 			errs = append(errs, client.IgnoreNotFound(node.Write(ctx, c.Client, n, step)))
 		}
 	}

@@ -29,7 +29,7 @@ type Canary struct {
 	Decision rollout.Decision
 	// Until is the earliest promotion: then the pods have been ready, and without a restart, for long enough.
 	Until time.Time
-	// Over is true when the canary is promoted.
+	// Over is true when the canary has passed and must be promoted.
 	Over bool
 }
 
@@ -106,7 +106,7 @@ func (j *Judge) JudgeCanaryPods() {
 		if s.NodeProblem != "" && !s.mayHaveBroken() {
 			h.NodesReady = j.Now
 		}
-		if s.Current != nil && !s.causesRestarts(s.Current) {
+		if s.Current != nil && !s.isToBlame(s.Current) {
 			nodes = append(nodes, s)
 		}
 	}
@@ -127,7 +127,7 @@ func (j *Judge) DecideCanary() {
 	allAvailable := true
 	for _, s := range j.States {
 		if !s.Canary {
-			if s.Counts() {
+			if s.IsCounted() {
 				c.Units = append(c.Units, rollout.Unit{Node: s.Node.Name, State: v1alpha1.UnitOutdated})
 			}
 			continue
@@ -174,8 +174,8 @@ func (j *Judge) CanaryCheck() (v1alpha1.Reason, string) {
 	case reason != "":
 		return v1alpha1.ReasonPaused, joinParts("the canary is paused", string(reason), message)
 	case j.Now.Before(j.Canary.Until):
-		return v1alpha1.ReasonWaveSoaking, "the canary is over at " + j.Canary.Until.UTC().Format(time.RFC3339) +
-			", if its pods stay ready and none restarts until then"
+		return v1alpha1.ReasonWaveSoaking, "the canary is promoted at " + j.Canary.Until.UTC().Format(time.RFC3339) +
+			" if all its pods stay ready and none restarts"
 	}
 	return "", ""
 }

@@ -136,8 +136,8 @@ func IsLabelledCanary(pod *corev1.Pod) bool {
 	return pod.Labels[edsv1.LabelReplicaSetCanary] == edsv1.True
 }
 
-// isFailedCanary reports whether an outdated pod is of a revision that was a canary, and was never active.
-func (j *Judge) isFailedCanary(p *Pod) bool {
+// isOnlyCanary reports whether an outdated pod is of a revision that was a canary, and was never active.
+func (j *Judge) isOnlyCanary(p *Pod) bool {
 	rs := j.Find(ReplicaSetOf(p.Pod))
 	if rs == nil || rs == j.Active {
 		return false
@@ -153,7 +153,7 @@ func (j *Judge) isFailedCanary(p *Pod) bool {
 func (j *Judge) decideRollingUpdate() {
 	strategy, units, fleet := j.Rolling, slices.Clone(j.Units), j.Fleet
 	starts := func(u rollout.Unit) bool { return u.State == v1alpha1.UnitOutdated && u.Reason == "" }
-	reverts := slices.ContainsFunc(units, func(u rollout.Unit) bool { return starts(u) && j.State(u.Node).FailedCanary })
+	reverts := slices.ContainsFunc(units, func(u rollout.Unit) bool { return starts(u) && j.State(u.Node).WasOnlyCanary })
 	if reverts {
 		strategy.Waves, strategy.Wave, strategy.Windows, strategy.WindowError, strategy.Error = nil, nil, nil, "", ""
 		if strategy.MaxFailures != nil {
@@ -161,8 +161,8 @@ func (j *Judge) decideRollingUpdate() {
 		}
 		fleet.Budgets = nil
 		for i := range units {
-			if u := &units[i]; starts(*u) && !j.State(u.Node).FailedCanary {
-				u.Reason, u.Message = v1alpha1.ReasonWavePending, "the pods of the failed canary are replaced first"
+			if u := &units[i]; starts(*u) && !j.State(u.Node).WasOnlyCanary {
+				u.Reason, u.Message = v1alpha1.ReasonWavePending, "pods of a canary that has ended are replaced first"
 			}
 		}
 	}
@@ -218,7 +218,7 @@ func (j *Judge) CreationLimitAt(since, at time.Time) (limit int, next time.Time)
 
 // limitCreation finds how many pods may be created and replaced now.
 func (j *Judge) limitCreation() {
-	j.Limits.Creation, j.Limits.NextCreation = j.CreationLimitAt(j.SlowStart(), j.Now)
+	j.Limits.Creation, j.Limits.NextCreation = j.CreationLimitAt(j.SlowStartBegan(), j.Now)
 	for _, s := range j.States {
 		if s.Canary || s.Current == nil || s.Current.State.Ready {
 			continue
@@ -232,8 +232,8 @@ func (j *Judge) limitCreation() {
 	}
 }
 
-// SlowStart is when the slow start began: when the revision became active, or a pause was over.
-func (j *Judge) SlowStart() time.Time {
+// SlowStartBegan is when the slow start began: when the revision became active, or a pause was over.
+func (j *Judge) SlowStartBegan() time.Time {
 	since := j.Now
 	conditions := j.Active.Status.Conditions
 	if c := edsv1.TrueCondition(conditions, edsv1.ConditionActive); c != nil {

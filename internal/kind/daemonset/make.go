@@ -15,7 +15,7 @@ import (
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 )
 
-// PodOptions are settings for many pods.
+// PodOptions say how a pod is bound and labelled.
 type PodOptions struct {
 	// NodeName binds the pod by spec.nodeName. Otherwise a required node affinity makes the scheduler bind the pod.
 	NodeName bool
@@ -66,7 +66,7 @@ func NewPod(rs *edsv1.ExtendedDaemonSetReplicaSet, eds string, n *corev1.Node, o
 	return p
 }
 
-// put sets a key of Moult's. With an empty value it removes the template's value.
+// put sets a key that templates may not set. With an empty value it removes the template's value.
 func put(m map[string]string, key, value string) {
 	if value == "" {
 		delete(m, key)
@@ -135,7 +135,8 @@ func bind(s *corev1.PodSpec, node string) {
 	}
 }
 
-// standardTolerations are the tolerations of all daemon pods: neither a node's condition nor a cordon removes them, or prevents new ones.
+// standardTolerations are the tolerations of all daemon pods: no condition of a node and no cordon removes them. New ones come also
+// to a node that is under pressure or cordoned, and not to one that is not ready.
 var standardTolerations = []corev1.Toleration{
 	{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
 	{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},

@@ -31,8 +31,8 @@ type NodeState struct {
 	Current, Outdated *Pod
 	// Kept is true while the outdated pod belongs to a DaemonSet that would create it again.
 	Kept bool
-	// FailedCanary is true where the outdated pod is of a revision that was only ever a canary.
-	FailedCanary bool
+	// WasOnlyCanary is true where the outdated pod is of a revision that was only ever a canary.
+	WasOnlyCanary bool
 	// Terminating is a pod that was deleted and still exists. Ended is a pod that has ended and is deleted later.
 	Terminating, Ended *Pod
 	// Stuck is true when a pod terminates for longer than it should.
@@ -145,7 +145,7 @@ func (j *Judge) Survey(canaryNodes []string) (err error) {
 		if s.lacksPod() {
 			s.Refused = j.Refused[n.Name]
 		}
-		if s.Counts() {
+		if s.IsCounted() {
 			j.counts(s.Want.Name).Desired++
 		}
 		j.States = append(j.States, s)
@@ -201,7 +201,7 @@ func (s *NodeState) assign(j *Judge, pods []*corev1.Pod) {
 		j.counts(s.Want.Name).add(s.Current)
 	}
 	if s.Outdated != nil && !s.Kept {
-		s.FailedCanary = j.isFailedCanary(s.Outdated)
+		s.WasOnlyCanary = j.isOnlyCanary(s.Outdated)
 		j.counts(ReplicaSetOf(s.Outdated.Pod)).add(s.Outdated)
 	}
 }
@@ -282,9 +282,9 @@ func readySince(n *corev1.Node) time.Time {
 // settleTime is how long after a node becomes ready restarts there are still blamed on the node.
 const settleTime = time.Minute
 
-// causesRestarts reports whether the node caused the restarts of a pod. The node has a problem now, or the last restart was before
+// isToBlame reports whether the node caused the restarts of a pod. The node has a problem now, or the last restart was before
 // the node became ready, or at most settleTime later. A quick reboot does not show in the node's conditions, but in how the container ended.
-func (s *NodeState) causesRestarts(p *Pod) bool {
+func (s *NodeState) isToBlame(p *Pod) bool {
 	if s.NodeProblem != "" || p.State.Lost {
 		return true
 	}
@@ -310,9 +310,9 @@ func (s *NodeState) claim() int {
 	return slices.IndexFunc(s.Claims, func(c v1alpha1.Claim) bool { return !c.RecordsResult() })
 }
 
-// Counts reports whether the node should have a pod, or has one. An outdated pod, also of a DaemonSet, counts only if the ExtendedDaemonSet
+// IsCounted reports whether the node should have a pod, or has one. An outdated pod, also of a DaemonSet, counts only if the ExtendedDaemonSet
 // may have a pod there.
-func (s *NodeState) Counts() bool {
+func (s *NodeState) IsCounted() bool {
 	return s.Placement.Create || s.Current != nil || s.Outdated != nil && s.Placement.Keep
 }
 

@@ -21,7 +21,7 @@ func (j *Judge) makeUnits() {
 		if s.Canary && j.Active == j.Target { // A preview of the rolling update after the canary.
 			j.Units = append(j.Units, rollout.Unit{Node: s.Node.Name, State: v1alpha1.UnitUpdated})
 		}
-		if s.Canary || !s.Counts() && s.Terminating == nil {
+		if s.Canary || !s.IsCounted() && s.Terminating == nil {
 			continue
 		}
 		ignored := unresponsive > 0 && s.isUnresponsive()
@@ -74,7 +74,7 @@ func (s *NodeState) isUnresponsive() bool {
 // whyUnfit says why an outdated pod may not be replaced, besides limits of the strategy.
 func (j *Judge) whyUnfit(s *NodeState) (v1alpha1.Reason, string) {
 	switch {
-	case j.Strategy.Type == edsv1.StrategyOnDelete && !s.FailedCanary:
+	case j.Strategy.Type == edsv1.StrategyOnDelete && !s.WasOnlyCanary:
 		return v1alpha1.ReasonOnDelete, "spec.strategy.type is OnDelete: the pod is replaced when it is deleted"
 	case s.Kept && s.portsConflict():
 		return v1alpha1.ReasonNodeUnfit, "pod " + s.Outdated.Name + " has a port of the host that the new pod needs, " +
@@ -85,9 +85,9 @@ func (j *Judge) whyUnfit(s *NodeState) (v1alpha1.Reason, string) {
 		return v1alpha1.ReasonNodeUnfit, MessageRefused
 	case s.NodeProblem != "" && s.claim() < 0: // The engine says itself that a node is claimed.
 		return v1alpha1.ReasonNodeNotReady, s.NodeProblem
-	case j.CanaryWanted() && ReplicaSetOf(s.Outdated.Pod) != j.Active.Name && !s.FailedCanary:
-		return v1alpha1.ReasonWavePending, "the canary of revision " + j.Target.Name + " goes on: " + j.Active.Name +
-			" comes to no more nodes, as it may be what the template was taken from"
+	case j.CanaryWanted() && ReplicaSetOf(s.Outdated.Pod) != j.Active.Name && !s.WasOnlyCanary:
+		return v1alpha1.ReasonWavePending, "while the canary of " + j.Target.Name + " runs, " + j.Active.Name +
+			" goes to no further node: the new template may be there to replace it"
 	}
 	return "", ""
 }
@@ -103,7 +103,7 @@ const defaultRestarts = 5
 
 // whyFailed says why a new pod counts as failed, or "". Without maxFailures no pod does.
 func (j *Judge) whyFailed(s *NodeState) string {
-	if j.Strategy.MaxFailures == nil || s.Current == nil || s.causesRestarts(s.Current) {
+	if j.Strategy.MaxFailures == nil || s.Current == nil || s.isToBlame(s.Current) {
 		return ""
 	}
 	limit := int32(defaultRestarts)
@@ -124,7 +124,7 @@ func (j *Judge) whyFailed(s *NodeState) string {
 func (j *Judge) eligible() int {
 	n := 0
 	for _, s := range j.States {
-		if !s.Canary && s.Counts() {
+		if !s.Canary && s.IsCounted() {
 			n++
 		}
 	}

@@ -81,7 +81,7 @@ func (w *World) judgePerformed(t *Unit) {
 		t.Step = StepCordon // A person has uncordoned the node. New pods must leave too.
 	case w.Now.Before(since):
 		t.WakeAt(since)
-		t.Message = "load balancers take the node out until " + since.UTC().Format(time.RFC3339)
+		t.Message = "load balancers have time to take the node out until " + since.UTC().Format(time.RFC3339)
 	default:
 		t.Step, t.Message = StepDrain, t.DrainMessage(w.Holder)
 	}
@@ -186,7 +186,7 @@ func (w *World) judgeFailed(t *Unit, gone bool) {
 		t.WakeAt(v.RetryAt)
 		t.Unit.Message = nodeturn.Short(t.Unit.Message + "; another attempt waits: " + v.Message)
 	case !current:
-		w.outdated(t)
+		w.markOutdated(t)
 		t.Unit.InTurn = t.Claim.Changed != nil // Its node is out of service.
 	}
 }

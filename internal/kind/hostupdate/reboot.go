@@ -19,7 +19,7 @@ func (w *World) judgeRebooting(t *Unit, gone bool) {
 	r := &t.Report
 	deadline := t.Claim.Rebooting.Add(w.rebootTimeout)
 	if gone {
-		if t.Message = "the rollout has let go of the node in the middle of its turn; it is waited for until it is back"; !t.Labelled {
+		if t.Message = "the rollout no longer selects the node; the turn ends when the host is back"; !t.Labelled {
 			t.Unit.Reason, t.Message = v1alpha1.ReasonHostGone, "the node has lost the label that names its host's interface; it is waited for until it is back"
 		}
 		if IsBack(t.Node, t.Claim) || !w.Now.Before(deadline) {
@@ -82,7 +82,7 @@ func (w *World) verifyVersion(t *Unit) {
 	case want != "" && CompareVersions(r.Version, want) != 0:
 		wrong = "runs " + cmp.Or(r.Version, "an unknown version") + ", not " + want
 	case want == "" && r.State == v1alpha1.HostStateError:
-		wrong = "is not as it should be"
+		wrong = "its agent reports an error"
 	case want == "" && sameVersion(r.Version, t.Claim.From):
 		wrong = "runs " + r.Version + " as before"
 	}

@@ -203,7 +203,7 @@ func (w *World) judge(t *Unit) {
 	}
 	switch t.Unit.State {
 	case v1alpha1.UnitUpdated:
-		t.Unit.Unoffered = w.IsUnoffered(t)
+		t.Unit.Unoffered = w.RunsAnotherVersion(t)
 	case v1alpha1.UnitOutdated:
 		t.Unit.Unoffered = t.Claim == nil && t.Verdict.isUnoffered()
 	}
@@ -231,7 +231,7 @@ func (w *World) judgeUnclaimed(t *Unit) {
 		t.Step = StepReleaseUnclaimed
 	case counts:
 		w.ask(t)
-		w.outdated(t)
+		w.markOutdated(t)
 	}
 }
 
@@ -269,8 +269,8 @@ func (w *World) ask(t *Unit) {
 	}
 }
 
-// outdated makes the unit one that may be started, unless its host is updated or the verdict says why not.
-func (w *World) outdated(t *Unit) {
+// markOutdated makes the unit one that may be started, unless its host is updated or the verdict says why not.
+func (w *World) markOutdated(t *Unit) {
 	v := &t.Verdict
 	t.Unit.State, t.Unit.Reason, t.Unit.Message = v.State, v.Reason, v.Message
 	t.WakeAt(v.RetryAt)
@@ -285,7 +285,7 @@ func (w *World) outdated(t *Unit) {
 	t.Unit.Rank = max(1, rollout.Rank(t.Node.UID, w.Rollout.UID, w.Revision))
 }
 
-// IsUnoffered reports whether an updated host does not run the revision, because it offers no update. It is false if versions have no name.
-func (w *World) IsUnoffered(t *Unit) bool {
+// RunsAnotherVersion reports whether an updated host does not run the revision, because it offers no update. It is false if versions have no name.
+func (w *World) RunsAnotherVersion(t *Unit) bool {
 	return w.Revision != "" && !strings.HasPrefix(w.Revision, numbered) && !sameVersion(t.Report.Version, w.Revision)
 }

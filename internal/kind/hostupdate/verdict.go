@@ -39,7 +39,7 @@ func (w *World) verdict(r *Report) Verdict {
 	case pin != "" && (r.Update == v1alpha1.HostUpdateFalse || !sameVersion(r.Target, pin)):
 		return waits(v1alpha1.ReasonVersionNotOffered, pin, "the host "+r.runs()+r.offers()+"; the rollout wants "+pin)
 	case w.Host.DetectOnly:
-		return waits(v1alpha1.ReasonDetectOnly, r.Target, "the host "+r.runs()+r.offers()+"; spec.hostUpdate.detectOnly leaves it at that")
+		return waits(v1alpha1.ReasonDetectOnly, r.Target, "the host "+r.runs()+r.offers()+"; spec.hostUpdate.detectOnly keeps it from being updated")
 	}
 	return w.age(r)
 }
@@ -121,7 +121,7 @@ func (r *Report) offers() string {
 	case r.Update != v1alpha1.HostUpdateTrue:
 		return "has no update to offer"
 	case r.Target == "":
-		return "has an update to offer whose version its agent does not name"
+		return "offers an update, and its agent does not name the version"
 	}
 	return "has " + r.Target + " to offer"
 }

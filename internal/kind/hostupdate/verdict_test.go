@@ -71,7 +71,7 @@ func TestVerdict(t *testing.T) {
 		{"and does not say why", wanted{}, mute, Verdict{State: v1alpha1.UnitOutdated, Reason: v1alpha1.ReasonHostError,
 			Message: "the host's agent does not say why"}},
 		{"detect only", wanted{DetectOnly: true}, found("1.0.0", "1.1.0"), Verdict{State: v1alpha1.UnitOutdated, Reason: v1alpha1.ReasonDetectOnly, Version: "1.1.0",
-			Message: "the host runs 1.0.0 and has 1.1.0 to offer; spec.hostUpdate.detectOnly leaves it at that"}},
+			Message: "the host runs 1.0.0 and has 1.1.0 to offer; spec.hostUpdate.detectOnly keeps it from being updated"}},
 		{"detect only, and there is none", wanted{DetectOnly: true}, found("1.1.0", ""), Verdict{State: v1alpha1.UnitUpdated, Version: "1.1.0"}},
 		{"pinned, and it is offered", wanted{Version: "v1.1.0"}, found("1.0.0", "1.1.0"), Verdict{State: v1alpha1.UnitOutdated, Version: "1.1.0"}},
 		{"pinned to one below", wanted{Version: "1.0.0"}, found("1.2.0", "1.0.0"), Verdict{State: v1alpha1.UnitOutdated, Version: "1.0.0"}},
@@ -82,7 +82,7 @@ func TestVerdict(t *testing.T) {
 		{"pinned, and none is offered", wanted{Version: "1.1.0"}, found("1.0.0", ""), Verdict{State: v1alpha1.UnitOutdated, Reason: v1alpha1.ReasonVersionNotOffered, Version: "1.1.0",
 			Message: "the host runs 1.0.0 and has no update to offer; the rollout wants 1.1.0"}},
 		{"pinned, and no one names what is offered", wanted{Version: "1.1.0"}, unnamed, Verdict{State: v1alpha1.UnitOutdated, Reason: v1alpha1.ReasonVersionNotOffered, Version: "1.1.0",
-			Message: "the host has an update to offer whose version its agent does not name; the rollout wants 1.1.0"}},
+			Message: "the host offers an update, and its agent does not name the version; the rollout wants 1.1.0"}},
 		{"old enough", wanted{MinimumAge: time.Hour, Releases: known}, found("1.0.0", "1.1.0"), Verdict{State: v1alpha1.UnitOutdated, Version: "1.1.0"}},
 		{"too young", wanted{MinimumAge: 2 * time.Hour, Releases: known}, found("1.0.0", "1.1.0"), Verdict{State: v1alpha1.UnitOutdated, Reason: v1alpha1.ReasonReleaseTooYoung, Version: "1.1.0",
 			Message: "1.1.0 has been known since 2026-11-20T11:00:00Z, and minimumAge is 2h0m0s: not before 2026-11-20T13:00:00Z", RetryAt: now.Add(time.Hour)}},
@@ -213,7 +213,7 @@ func TestUnoffered(t *testing.T) {
 		{"no hosts", "1.0.0", "", false},
 	} {
 		w := World{Revision: tc.revision}
-		if got := w.IsUnoffered(&Unit{Report: found(tc.runs, "")}); got != tc.want {
+		if got := w.RunsAnotherVersion(&Unit{Report: found(tc.runs, "")}); got != tc.want {
 			t.Errorf("%s: %t", tc.name, got)
 		}
 	}

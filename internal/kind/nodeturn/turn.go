@@ -52,7 +52,8 @@ type Turn struct {
 	Claims []v1alpha1.Claim
 	Unit   rollout.Unit
 	Step   Step
-	// Counted is false for a node that the rollout no longer selects and must only release.
+	// Counted is true if the rollout selects the node. It is always false while a Plan is not Ready; otherwise a node that is not counted
+	// must only be released.
 	Counted bool
 	// Unreadable is true when the node's claims can't be decoded.
 	Unreadable bool

@@ -53,8 +53,8 @@ func Copied(of map[string]string) map[string]string {
 	return kept
 }
 
-// IsInterrupted reports whether the Plan has changed what it asks for since the turn began.
-func (w *World) IsInterrupted(t *Unit) bool { return t.Claim.Attempt != w.Attempt(t.Node) }
+// WantsNewAttempt reports whether the Plan has changed what it asks for since the turn began.
+func (w *World) WantsNewAttempt(t *Unit) bool { return t.Claim.Attempt != w.Attempt(t.Node) }
 
 // NewClaim returns the claim of a turn that begins or starts over. A turn that starts over keeps what its end must undo.
 func (w *World) NewClaim(t *Unit) v1alpha1.Claim {

@@ -12,7 +12,8 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// podPatience is how long a Job may have no pod before the status reports it.
+// podPatience is how long a Job may have no pod before the status reports it. A lost Job
+// is retried after the same time.
 const podPatience = 10 * time.Second
 
 // Phase returns the phase of a turn by its Job and pod, when the phase began, and what delays it.
@@ -32,7 +33,7 @@ func (t *Unit) Phase(now time.Time) (phase v1alpha1.Phase, since time.Time, mess
 	case t.Pod == nil && t.Job.Status.Failed > 0:
 		return v1alpha1.PhaseStarting, since, fmt.Sprintf("failed attempts so far: %d", t.Job.Status.Failed)
 	case t.Pod == nil && now.Sub(t.Job.CreationTimestamp.Time) >= podPatience:
-		return v1alpha1.PhaseStarting, since, "its Job has no pod: kubectl describe job -n " + t.Job.Namespace + " " + t.Job.Name + " tells why"
+		return v1alpha1.PhaseStarting, since, "its Job has no pod: kubectl describe job -n " + t.Job.Namespace + " " + t.Job.Name + " shows why"
 	case t.Pod == nil:
 		return v1alpha1.PhaseStarting, since, ""
 	}
@@ -46,7 +47,8 @@ func (t *Unit) Phase(now time.Time) (phase v1alpha1.Phase, since time.Time, mess
 	return phase, began, message
 }
 
-// podPhase returns the phase of a pod. A zero time means that no container has started; the message says why.
+// podPhase returns the phase of a pod. The time is zero if no container runs and none has just ended;
+// the message says why.
 func podPhase(p *corev1.Pod) (phase v1alpha1.Phase, began time.Time, message string) {
 	var before time.Time // when the last container ended
 	initial := len(p.Status.InitContainerStatuses)

@@ -38,9 +38,9 @@ const (
 // Unit is one node's part in the Plan.
 type Unit struct {
 	nodeturn.Turn
-	Job     *batchv1.Job   // the claim's, or nil
-	Pod     *corev1.Pod    // the newest of the Job's, or nil
-	Unowned []*batchv1.Job // other Jobs of the Plan that still run on the node
+	Job       *batchv1.Job   // the claim's, or nil
+	Pod       *corev1.Pod    // the newest of the Job's, or nil
+	OtherJobs []*batchv1.Job // other Jobs of the Plan that still run on the node
 	// Superseded are ended Jobs to delete: those of earlier turns that failed, and that of a failed turn once the Plan asks for another Job.
 	Superseded []*batchv1.Job
 	// Pending is true for a claim whose Job is not made yet.
@@ -60,9 +60,9 @@ func (w *World) Units(nodes []*corev1.Node, jobs map[string][]*batchv1.Job, pods
 		t.Turn = nodeturn.Turn{Node: n, Counted: w.Ready && hasHostname && w.Selector.Matches(labels.Set(n.Labels))}
 		t.ReadClaims(w.Fleet.Nodes[n.Name], w.Plan.UID)
 		if jobs := jobs[n.Name]; len(jobs) > 0 {
-			t.sort(w, jobs, pods[n.Name])
+			t.findJobs(w, jobs, pods[n.Name])
 		}
-		if t.Counted || t.Claim != nil || len(t.Unowned) > 0 || t.hasUnrecordedJob() || nodeturn.Tainted(n, w.Taint) {
+		if t.Counted || t.Claim != nil || len(t.OtherJobs) > 0 || t.hasUnrecordedJob() || nodeturn.Tainted(n, w.Taint) {
 			w.judge(t)
 			all = append(all, t)
 		}
@@ -70,8 +70,8 @@ func (w *World) Units(nodes []*corev1.Node, jobs map[string][]*batchv1.Job, pods
 	return all
 }
 
-// sort finds the turn's own Job and pod among those on the node.
-func (t *Unit) sort(w *World, jobs []*batchv1.Job, pods []*corev1.Pod) {
+// findJobs finds the turn's own Job and pod among those on the node.
+func (t *Unit) findJobs(w *World, jobs []*batchv1.Job, pods []*corev1.Pod) {
 	for _, j := range jobs {
 		switch {
 		case t.Claim != nil && turnOf(j) == t.Claim.Turn:
@@ -81,7 +81,7 @@ func (t *Unit) sort(w *World, jobs []*batchv1.Job, pods []*corev1.Pod) {
 				t.Job = j
 			}
 		case Finished(j) == nil:
-			t.Unowned = append(t.Unowned, j)
+			t.OtherJobs = append(t.OtherJobs, j)
 		case t.Claim != nil && Finished(j).Type == batchv1.JobFailed:
 			t.Superseded = append(t.Superseded, j)
 		}
@@ -152,7 +152,7 @@ func (w *World) judgeClaimed(t *Unit, unwanted bool) {
 	t.Unit.Since = t.Claim.Since.Time
 	t.Unit.Claimed = !t.Claim.RecordsResult()
 	switch {
-	case t.isChanged() && (t.Claim.Failed == nil || !w.IsInterrupted(t)):
+	case t.isChanged() && (t.Claim.Failed == nil || !w.WantsNewAttempt(t)):
 		t.finish(w)
 	case !w.Ready && t.Claim.Failed != nil:
 		t.ShowFailure(nil)
@@ -168,9 +168,9 @@ func (w *World) judgeClaimed(t *Unit, unwanted bool) {
 	case t.Claim.Failed != nil:
 		t.failed(w)
 	case t.Job != nil:
-		t.withJob(w)
+		t.judgeWithJob(w)
 	case w.Job != nil:
-		t.withoutJob(w)
+		t.judgeWithoutJob(w)
 	}
 	if t.Step != nodeturn.StepNone {
 		return
@@ -187,8 +187,8 @@ func (w *World) judgeClaimed(t *Unit, unwanted bool) {
 	}
 }
 
-// awaitsOperator reports whether a container of the turn's Job waits until the operator has cordoned or drained the node. A container with
-// another image cordons or drains by itself.
+// awaitsOperator reports whether a container of the turn's Job waits until the operator has cordoned or drained the node. With a
+// configured kubectl image these containers cordon and drain by themselves.
 func (t *Unit) awaitsOperator(w *World) bool {
 	if t.Pod == nil || t.Claim.Failed != nil || t.end != nil || t.Job.DeletionTimestamp != nil || !w.Job.AwaitsOperator(t.Node) {
 		return false
@@ -212,12 +212,12 @@ func (w *World) judgeUnclaimed(t *Unit, updated bool) {
 	case !w.Ready && t.isRunning(): // It may be adopted once the Plan is ready.
 	case !w.Ready:
 		t.Unit.State = v1alpha1.UnitOutdated
-	case len(t.Unowned) > 0:
+	case len(t.OtherJobs) > 0:
 		t.Step = StepStop
 	case updated:
 		t.Unit.State = v1alpha1.UnitUpdated
 	default:
-		w.Outdated(t)
+		w.MarkOutdated(t)
 	}
 }
 
@@ -227,18 +227,18 @@ func (t *Unit) isChanged() bool {
 }
 
 // hasUnrecordedJob reports whether the turn's Job still runs or has succeeded. judgeUnclaimed then adopts the Job even if the Plan does not
-// select the node any more.
+// select the node any more. One that still runs there is then stopped.
 func (t *Unit) hasUnrecordedJob() bool {
 	return t.Job != nil && (t.end == nil || t.end.Type == batchv1.JobComplete)
 }
 
 // isRunning reports whether Jobs of the Plan still run on the node.
 func (t *Unit) isRunning() bool {
-	return len(t.Unowned) > 0 || t.Job != nil && t.end == nil
+	return len(t.OtherJobs) > 0 || t.Job != nil && t.end == nil
 }
 
-// Outdated marks the unit as one that Decide may start.
-func (w *World) Outdated(t *Unit) {
+// MarkOutdated marks the unit as one that Decide may start.
+func (w *World) MarkOutdated(t *Unit) {
 	t.Unit.State = v1alpha1.UnitOutdated
 	if t.Claim == nil {
 		t.Unit.Rank = max(1, rollout.Rank(t.Node.UID, w.Plan.UID, w.Plan.Status.LatestHash))
@@ -251,11 +251,11 @@ func (w *World) Outdated(t *Unit) {
 
 // failed judges a turn that failed. The turn waits until the Plan asks for something else, or until a retry is due.
 func (t *Unit) failed(w *World) {
-	if !t.isRunning() && w.IsInterrupted(t) {
+	if !t.isRunning() && w.WantsNewAttempt(t) {
 		if t.Job != nil && !w.isCurrent(t.Job) {
 			t.Superseded = append(t.Superseded, t.Job)
 		}
-		w.Outdated(t)
+		w.MarkOutdated(t)
 		return
 	}
 	t.ShowFailure(w.Plan.Spec.Strategy)
@@ -269,19 +269,19 @@ func (t *Unit) failed(w *World) {
 	}
 }
 
-// withoutJob judges a claimed node that has no Job. Finished Jobs are kept for KeptSeconds. If the claim is younger, the Job was not created
+// judgeWithoutJob judges a claimed node that has no Job. Finished Jobs are kept for KeptSeconds. If the claim is younger, the Job was not created
 // yet, or a person deleted it, and it is created. If the claim is older, the Job may have ended unseen. It is then not run again, unless
 // the Plan has changed.
-func (t *Unit) withoutJob(w *World) {
+func (t *Unit) judgeWithoutJob(w *World) {
 	kept := time.Duration(t.Claim.KeptSeconds) * time.Second
 	switch {
-	case len(t.Unowned) > 0:
+	case len(t.OtherJobs) > 0:
 		t.Step = StepStop
-	case !w.IsInterrupted(t) && w.Now.Sub(t.Claim.Since.Time) > kept:
-		t.Fail(v1alpha1.ReasonJobLost, fmt.Sprintf("the Job that was started on Node %s at %s is gone, and its result is unknown; it is not run again unasked",
+	case !w.WantsNewAttempt(t) && w.Now.Sub(t.Claim.Since.Time) > kept:
+		t.Fail(v1alpha1.ReasonJobLost, fmt.Sprintf("the Job that was started on Node %s at %s is gone, and its result is unknown; it runs again only after a change of the Plan or a request to retry",
 			t.Node.Name, t.Claim.Since.UTC().Format(time.RFC3339)), w.Now)
 	default:
-		w.Outdated(t)
+		w.MarkOutdated(t)
 		t.Unit.InTurn, t.Pending = true, true
 	}
 }
@@ -292,8 +292,8 @@ func (w *World) isCurrent(j *batchv1.Job) bool {
 	return j.Labels[w.Label] == w.Plan.Status.LatestHash && (!ours || template == w.templateDigest())
 }
 
-// withJob judges a turn whose Job runs, or has failed.
-func (t *Unit) withJob(w *World) {
+// judgeWithJob judges a turn whose Job runs, or has failed.
+func (t *Unit) judgeWithJob(w *World) {
 	current := w.isCurrent(t.Job)
 	switch {
 	case t.end != nil:
@@ -302,13 +302,13 @@ func (t *Unit) withJob(w *World) {
 			// The Job is up to date, so its failure counts for the current Plan, also after changes that do not affect the Job.
 			t.Claim.Attempt = w.Attempt(t.Node)
 		}
-	case len(t.Unowned) > 0:
+	case len(t.OtherJobs) > 0:
 		t.Step = StepStop
 	case t.Job.DeletionTimestamp != nil:
 		t.Expire(w.Plan.Spec.Strategy, "what ran on it does not end", w.Now)
 	default:
 		if !current {
-			w.Outdated(t)
+			w.MarkOutdated(t)
 			t.Unit.InTurn, t.Unit.Running = true, true
 		}
 		if podless := t.Job.CreationTimestamp.Add(podPatience); t.Pod == nil && podless.After(w.Now) {

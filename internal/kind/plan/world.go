@@ -32,7 +32,8 @@ import (
 // SharedHostnames, OwnNode and Now.
 type World struct {
 	Plan *upgradev1.Plan
-	// Ready is false while the Plan is not valid and resolved. Running Jobs then finish, and nothing new starts.
+	// Ready is false while the Plan is not valid and resolved. Running Jobs then finish, unless they wait for the
+	// operator to cordon or drain, and nothing new starts.
 	Ready bool
 	// Job holds the operator's settings for Jobs. Nil means that the caller knows neither the settings nor the Jobs.
 	Job   *JobOptions
@@ -104,7 +105,7 @@ func TaintOf(name string) string { return "plan" + v1alpha1.TaintOutdatedSuffix 
 // SelectorError is a node selector that can't be read. system-upgrade-controller has an Event of its own for it.
 type SelectorError struct{ error }
 
-// NewWorld reads a Plan's spec. The error says what is invalid in it. Later calls read the version and the hash from the Plan's status.
+// NewWorld reads a Plan's spec. The error says what is invalid in it. Its methods read the version and the hash from the Plan's status.
 func NewWorld(p *upgradev1.Plan) (*World, error) {
 	w := &World{
 		Plan: p, Holder: HolderOf(p.Namespace, p.Name), Taint: TaintOf(p.Name), Label: upgradev1.LabelPlanHash(p.Name), Selector: labels.Nothing(),

@@ -94,7 +94,7 @@ func (w *World) stepToEmpty(t *Turn, n *Node, ofReplacement bool) Step {
 		t.Message = ""
 		return StepCordon
 	case !ofReplacement && t.waitUntil(n.Claim.Cordoned.Add(w.Wait), w.Now):
-		t.Message = "load balancers take the node out until " + n.Claim.Cordoned.Add(w.Wait).UTC().Format(time.RFC3339)
+		t.Message = "load balancers have time to take the node out until " + n.Claim.Cordoned.Add(w.Wait).UTC().Format(time.RFC3339)
 		return StepWait
 	case w.Drains && !w.Drained[t.Key(ofReplacement)]:
 		return StepDrain

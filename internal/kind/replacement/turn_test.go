@@ -359,7 +359,7 @@ func TestJudge(t *testing.T) {
 
 		"cordoned":         {draining, func(*scene) {}, verdict{draining, StepDrain, "", "", false}},
 		"uncordoned":       {draining, func(s *scene) { s.Nodes["n-old"].Spec.Unschedulable = false }, verdict{draining, StepCordon, "", "", false}},
-		"load balancers":   {draining, func(s *scene) { s.Wait = time.Hour }, verdict{draining, StepWait, "", "load balancers take the node out until", false}},
+		"load balancers":   {draining, func(s *scene) { s.Wait = time.Hour }, verdict{draining, StepWait, "", "load balancers have time to take the node out until", false}},
 		"drained":          {draining, func(s *scene) { s.Drained["t"] = true }, verdict{deleting, StepDelete, "", "will be deleted", false}},
 		"drained, a CP":    {draining, func(s *scene) { s.Drained["t"] = true; s.ControlPlane = true }, verdict{leaving, StepLeave, "", "", false}},
 		"drained, unready": {draining, func(s *scene) { s.Drained["t"] = true; s.taint("node.kubernetes.io/not-ready") }, verdict{draining, StepNone, "", "its replacement is not ready any more", false}},
