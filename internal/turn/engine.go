@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
@@ -77,16 +78,16 @@ func (e *Engine) PodsChanged(node string) {
 	}
 }
 
-// NewController returns the builder of a controller of this kind. Changes of rollouts, Nodes, drained pods and budgets wake rollouts. The
-// caller adds further watches, and completes the builder.
-func (e *Engine) NewController(m ctrl.Manager, name string, threads int, rollouts client.Object, ofNode MapFunc) (*builder.Builder, error) {
+// NewController returns the builder of a controller of this kind. Changes of rollouts, Nodes, drained pods and budgets wake rollouts. ofNode
+// is Soon or After. The caller adds further watches, and completes the builder.
+func (e *Engine) NewController(m ctrl.Manager, name string, threads int, rollouts client.Object, ofNode handler.Funcs) (*builder.Builder, error) {
 	if err := m.Add(manager.RunnableFunc(e.followPods)); err != nil {
 		return nil, fmt.Errorf("following pods, %w", err)
 	}
 	return ctrl.NewControllerManagedBy(m).
 		Named(name).
 		For(rollouts, builder.WithPredicates(RolloutChanged)).
-		Watches(&corev1.Node{}, Soon(ofNode), builder.WithPredicates(NodeChanged)).
+		Watches(&corev1.Node{}, ofNode, builder.WithPredicates(NodeChanged)).
 		WatchesRawSource(e.Waiting.Source(e.Fleet)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: max(1, threads)}), nil
 }

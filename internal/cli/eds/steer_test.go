@@ -28,8 +28,8 @@ func (nowhere) Load() (*rest.Config, string, error) { return nil, "", errors.New
 // annotated compares the annotations of an ExtendedDaemonSet.
 func (b *bench) annotated(eds *edsv1.ExtendedDaemonSet, want map[string]string) {
 	b.Helper()
-	fresh := read(b, &edsv1.ExtendedDaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: eds.Namespace, Name: eds.Name}})
-	if diff := cmp.Diff(want, fresh.Annotations); diff != "" {
+	latest := read(b, &edsv1.ExtendedDaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: eds.Namespace, Name: eds.Name}})
+	if diff := cmp.Diff(want, latest.Annotations); diff != "" {
 		b.Error(diff)
 	}
 }
@@ -105,9 +105,9 @@ func failAndResetCanary(b *bench) {
 	b.says("error: no canary deployment of the ExtendedDaemonset's template has failed; cannot reset", "canary", "reset", "foo")
 
 	// One that has no status yet.
-	fresh := b.set("fresh", "foo:2", canary)
-	young := b.revision(fresh, "b", "foo:2", func(ers *edsv1.ExtendedDaemonSetReplicaSet) { ers.Status.Status = "" })
-	b.says("ExtendedDaemonSetReplicaSet 'eds-fail/fresh' canary deployment set to failed", "canary", "fail", "fresh")
+	latest := b.set("latest", "foo:2", canary)
+	young := b.revision(latest, "b", "foo:2", func(ers *edsv1.ExtendedDaemonSetReplicaSet) { ers.Status.Status = "" })
+	b.says("ExtendedDaemonSetReplicaSet 'eds-fail/latest' canary deployment set to failed", "canary", "fail", "latest")
 	if b.failure(young).Status != metav1.ConditionTrue {
 		b.Error("it has not failed")
 	}
@@ -153,15 +153,15 @@ func rollBack(b *bench) {
 	b.revision(eds, "b", "foo:2", func(ers *edsv1.ExtendedDaemonSetReplicaSet) { ers.Spec.Template = *eds.Spec.Template.DeepCopy() })
 	image := func(want string) {
 		b.Helper()
-		fresh := read(b, &edsv1.ExtendedDaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: "foo"}})
-		if diff := cmp.Diff(want, fresh.Spec.Template.Spec.Containers[0].Image); diff != "" {
+		latest := read(b, &edsv1.ExtendedDaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: "foo"}})
+		if diff := cmp.Diff(want, latest.Spec.Template.Spec.Containers[0].Image); diff != "" {
 			b.Error(diff)
 		}
-		if fresh.Spec.Strategy.Canary == nil {
+		if latest.Spec.Strategy.Canary == nil {
 			b.Error("the strategy is gone")
 		}
-		if want == "foo:1" && (fresh.Spec.Template.Spec.HostNetwork || fresh.Spec.Template.Labels["of"] != "") {
-			b.Errorf("something of the other template is left: %+v", fresh.Spec.Template)
+		if want == "foo:1" && (latest.Spec.Template.Spec.HostNetwork || latest.Spec.Template.Labels["of"] != "") {
+			b.Errorf("something of the other template is left: %+v", latest.Spec.Template)
 		}
 	}
 	b.says("error: the ExtendedDaemonset has the template of 'foo-b' already", "rollback", "foo", "--to-revision", "foo-b")

@@ -43,26 +43,26 @@ func hostRollouts() []view.Rollout {
 		return func(n *view.Node) { n.Reason, n.Message = r, message }
 	}
 	nothing := func(*view.Node) {}
-	const old, fresh = "1.19.0", "1.20.3"
+	const old, latest = "1.19.0", "1.20.3"
 	return []view.Rollout{
 		{
-			Kind: view.KindNodeRollout, Name: "bottlerocket", Version: fresh, State: view.Progressing, Since: ago(12 * time.Minute), Unlabelled: 2, OptedOut: 1,
+			Kind: view.KindNodeRollout, Name: "bottlerocket", Version: latest, State: view.Progressing, Since: ago(12 * time.Minute), Unlabelled: 2, OptedOut: 1,
 			Counts:   v1alpha1.UnitCounts{Total: 6, Updated: 2, Updating: 2, Waiting: 2},
-			Versions: []v1alpha1.HostVersion{{Version: old, Nodes: 4}, {Version: fresh, Nodes: 2}},
+			Versions: []v1alpha1.HostVersion{{Version: old, Nodes: 4}, {Version: latest, Nodes: 2}},
 			Nodes: []view.Node{
-				host("a", old, fresh, v1alpha1.UnitUpdating, phase(v1alpha1.PhaseChanging, "the host reboots: not ready since 2026-11-20T11:59:40Z")),
-				host("b", old, fresh, v1alpha1.UnitUpdating, phase(v1alpha1.PhaseDraining, "2 pods left")),
-				host("c", old, fresh, v1alpha1.UnitOutdated, reason(v1alpha1.ReasonMaxConcurrent, "2 of 2 slots taken (a, b)")),
+				host("a", old, latest, v1alpha1.UnitUpdating, phase(v1alpha1.PhaseChanging, "the host reboots: not ready since 2026-11-20T11:59:40Z")),
+				host("b", old, latest, v1alpha1.UnitUpdating, phase(v1alpha1.PhaseDraining, "2 pods left")),
+				host("c", old, latest, v1alpha1.UnitOutdated, reason(v1alpha1.ReasonMaxConcurrent, "2 of 2 slots taken (a, b)")),
 				host("d", old, "", v1alpha1.UnitOutdated, reason(v1alpha1.ReasonHostSilent, "the host's agent has not answered stabilize: does it run on the node?")),
-				host("e", fresh, "", v1alpha1.UnitUpdated, nothing), host("f", fresh, "", v1alpha1.UnitUpdated, nothing),
+				host("e", latest, "", v1alpha1.UnitUpdated, nothing), host("f", latest, "", v1alpha1.UnitUpdated, nothing),
 			},
 		},
 		{
-			Kind: view.KindNodeRollout, Name: "halted", Version: fresh, State: view.Stalled, Since: ago(time.Minute), Halted: "the change failed on a",
+			Kind: view.KindNodeRollout, Name: "halted", Version: latest, State: view.Stalled, Since: ago(time.Minute), Halted: "the change failed on a",
 			Message: "halted: the change failed on a", Counts: v1alpha1.UnitCounts{Total: 2, Failed: 1, Waiting: 1},
 			Nodes: []view.Node{
-				host("a", old, fresh, v1alpha1.UnitFailed, reason(v1alpha1.ReasonVersionUnchanged, "the host has rebooted, and runs 1.19.0, not 1.20.3")),
-				host("b", old, fresh, v1alpha1.UnitOutdated, reason(v1alpha1.ReasonHalted, "the change failed on a")),
+				host("a", old, latest, v1alpha1.UnitFailed, reason(v1alpha1.ReasonVersionUnchanged, "the host has rebooted, and runs 1.19.0, not 1.20.3")),
+				host("b", old, latest, v1alpha1.UnitOutdated, reason(v1alpha1.ReasonHalted, "the change failed on a")),
 			},
 		},
 		{
@@ -71,8 +71,8 @@ func hostRollouts() []view.Rollout {
 			Nodes:  []view.Node{host("x", "", "", v1alpha1.UnitOutdated, reason(v1alpha1.ReasonPaused, "the rollout is paused"))},
 		},
 		{
-			Kind: view.KindNodeRollout, Name: "steady", Version: fresh, State: view.Complete, Since: ago(time.Hour), Counts: v1alpha1.UnitCounts{Total: 1, Updated: 1},
-			Versions: []v1alpha1.HostVersion{{Version: fresh, Nodes: 1}}, Nodes: []view.Node{host("y", fresh, "", v1alpha1.UnitUpdated, nothing)},
+			Kind: view.KindNodeRollout, Name: "steady", Version: latest, State: view.Complete, Since: ago(time.Hour), Counts: v1alpha1.UnitCounts{Total: 1, Updated: 1},
+			Versions: []v1alpha1.HostVersion{{Version: latest, Nodes: 1}}, Nodes: []view.Node{host("y", latest, "", v1alpha1.UnitUpdated, nothing)},
 		},
 	}
 }

@@ -204,8 +204,8 @@ func pauseAndResume(b *bench) {
 	}
 	b.says("plan.upgrade.cattle.io/p is paused already", "pause", "p")
 	b.says("plan.upgrade.cattle.io/p resumed", "resume", "plan.upgrade.cattle.io/p")
-	fresh := &upgradev1.Plan{ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: "p"}}
-	if s := read(b, fresh).Spec.Strategy; s != nil {
+	latest := &upgradev1.Plan{ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: "p"}}
+	if s := read(b, latest).Spec.Strategy; s != nil {
 		b.t.Errorf("a strategy is left: %+v", s)
 	}
 	b.says(`error: "pod/p" names no Plan, ExtendedDaemonSet, NodeRollout or NodeDisruptionBudget: the word before the slash must be plan, extendeddaemonset, noderollout or nodedisruptionbudget`, "pause", "pod/p")
@@ -228,8 +228,8 @@ func pauseABudget(b *bench) {
 		b.t.Error("it is not paused")
 	}
 	b.says("nodedisruptionbudget.moult.dev/production resumed", "resume", "nodedisruptionbudgets.moult.dev/production")
-	fresh := &v1alpha1.NodeDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "production"}}
-	if read(b, fresh).Spec.Paused {
+	latest := &v1alpha1.NodeDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "production"}}
+	if read(b, latest).Spec.Paused {
 		b.t.Error("it is paused")
 	}
 	b.says(`error: NodeDisruptionBudget staging not found`, "pause", "ndb/staging")
@@ -358,12 +358,12 @@ func pauseADaemonSet(b *bench) {
 	b.says("extendeddaemonset.datadoghq.com/d is paused already", "pause", "extendeddaemonsets.datadoghq.com/d")
 	// spec.strategy must be there, and stays.
 	b.says("extendeddaemonset.datadoghq.com/d resumed", "resume", "eds/d")
-	fresh := &edsv1.ExtendedDaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: "d"}}
-	if read(b, fresh).Spec.Strategy.Paused {
+	latest := &edsv1.ExtendedDaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: "d"}}
+	if read(b, latest).Spec.Strategy.Paused {
 		b.t.Error("it is paused")
 	}
-	fresh.Annotations = map[string]string{edsv1.AnnotationRolloutFrozen: edsv1.True}
-	if err := b.Update(b.t.Context(), fresh); err != nil {
+	latest.Annotations = map[string]string{edsv1.AnnotationRolloutFrozen: edsv1.True}
+	if err := b.Update(b.t.Context(), latest); err != nil {
 		b.t.Fatal(err)
 	}
 	b.says("extendeddaemonset.datadoghq.com/d is not paused\n"+

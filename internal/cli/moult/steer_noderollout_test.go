@@ -40,8 +40,8 @@ func steerANodeRollout(b *bench) {
 	}
 	b.says("noderollout.moult.dev/bottlerocket is paused already", "pause", "noderollouts.moult.dev/bottlerocket")
 	b.says("noderollout.moult.dev/bottlerocket resumed", "resume", "noderollout/bottlerocket")
-	fresh := &v1alpha1.NodeRollout{ObjectMeta: metav1.ObjectMeta{Name: "bottlerocket"}}
-	if s := read(b, fresh).Spec.Strategy; s != nil {
+	latest := &v1alpha1.NodeRollout{ObjectMeta: metav1.ObjectMeta{Name: "bottlerocket"}}
+	if s := read(b, latest).Spec.Strategy; s != nil {
 		b.t.Errorf("a strategy is left: %+v", s)
 	}
 	b.says("error: noderollout.moult.dev/bottlerocket: it has no waves, or the operator has not begun with them, so there is nothing to approve", "approve", "nr/bottlerocket")

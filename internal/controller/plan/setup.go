@@ -107,7 +107,8 @@ func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error
 	); err != nil {
 		return fmt.Errorf("indexing jobs and pods, %w", err)
 	}
-	b, err := c.NewController(m, "plan.rollout", c.options.Threads, newStored(), turn.PlansOfNode(c.Client, groupVersionKind, c.options.Namespace))
+	b, err := c.NewController(m, "plan.rollout", c.options.Threads, newStored(),
+		turn.Soon(turn.PlansOfNode(c.Client, groupVersionKind, c.options.Namespace)))
 	if err != nil {
 		return err
 	}

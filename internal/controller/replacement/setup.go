@@ -12,7 +12,7 @@ import (
 
 // SetupWithManager makes the manager run this controller.
 func (c *Controller) SetupWithManager(_ context.Context, m ctrl.Manager) error {
-	b, err := c.NewController(m, "noderollout.replacement", c.options.Threads, turnof.Object(), turnof.RolloutsOfNode(c.Client, true))
+	b, err := c.NewController(m, "noderollout.replacement", c.options.Threads, turnof.Object(), turnof.Soon(turnof.RolloutsOfNode(c.Client, true)))
 	if err != nil {
 		return err
 	}

@@ -93,7 +93,7 @@ func unready(p *corev1.Pod) {
 
 func unscheduled(p *corev1.Pod) { unready(p); p.Spec.NodeName = "" }
 
-func fresh(p *corev1.Pod) { unready(p); p.CreationTimestamp = ago(2 * time.Second) }
+func starting(p *corev1.Pod) { unready(p); p.CreationTimestamp = ago(2 * time.Second) }
 
 func going(p *corev1.Pod) {
 	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = ptr.To(ago(time.Second)), ptr.To[int64](30)

@@ -42,7 +42,7 @@ func TestDecide(t *testing.T) {
 		},
 		"pods that are being made count, until they are ready": {
 			func() *world {
-				w := newWorld(4).has("new", fresh, 0).has("new", nil, 1)
+				w := newWorld(4).has("new", starting, 0).has("new", nil, 1)
 				rolling(w).MaxParallelPodCreation = ptr.To[int32](1)
 				return w
 			},
@@ -65,7 +65,9 @@ func TestDecide(t *testing.T) {
 			"replace n3/old,n4/old; MaxConcurrent n0,n1,n2",
 		},
 		"a node between two pods holds its place": {
-			func() *world { return newWorld(5).has("old", nil, 0, 1, 2).has("old", going, 3).has("new", fresh, 4) },
+			func() *world {
+				return newWorld(5).has("old", nil, 0, 1, 2).has("old", going, 3).has("new", starting, 4)
+			},
 			"MaxConcurrent n0,n1,n2",
 		},
 		"one on a node that is not ready does not": {
@@ -169,7 +171,7 @@ func TestDecide(t *testing.T) {
 		},
 		"and the old one goes when it is available": {
 			func() *world {
-				w := newWorld(3).has("old", nil, 0, 1, 2).has("new", nil, 0).has("new", fresh, 1)
+				w := newWorld(3).has("old", nil, 0, 1, 2).has("new", nil, 0).has("new", starting, 1)
 				rolling(w).MaxUnavailable, rolling(w).MaxSurge = nil, ptr.To(intstr.FromInt32(2))
 				return w
 			},
@@ -192,7 +194,7 @@ func TestDecide(t *testing.T) {
 		},
 		"of two pods without surge one goes": {
 			func() *world {
-				return newWorld(2).has("old", nil, 0).has("new", nil, 0).has("old", nil, 1).has("new", fresh, 1)
+				return newWorld(2).has("old", nil, 0).has("new", nil, 0).has("old", nil, 1).has("new", starting, 1)
 			},
 			"clean n0/old,n1/new; replace n1/old",
 		},
@@ -202,7 +204,7 @@ func TestDecide(t *testing.T) {
 		},
 		"where a DaemonSet would make its pod again, the new one starts beside it": {
 			func() *world {
-				return newWorld(3).has("old", nil, 0, 1, 2).keeps().has("new", nil, 0).has("new", fresh, 1)
+				return newWorld(3).has("old", nil, 0, 1, 2).keeps().has("new", nil, 0).has("new", starting, 1)
 			},
 			"create n2",
 		},
