@@ -172,7 +172,7 @@ func daemonSetOf(pod *corev1.Pod) (owner *metav1.OwnerReference, name types.Name
 const arrivalGrace = 30 * time.Second
 
 // hasReturned skips pods that were created after the drain began. They would return after an eviction, and the drain would
-// never end. A pod that does not tolerate the cordon is still evicted if it was created within settle.
+// never end. A pod that does not tolerate the cordon is still evicted if it was created within arrivalGrace.
 func hasReturned(pod *corev1.Pod, f *Facts, _ *Options) Verdict {
 	created := pod.CreationTimestamp.Time
 	if f.Since.IsZero() || created.Before(f.Since) || created.Before(f.Since.Add(arrivalGrace)) && !toleratesCordon(pod) {

@@ -17,6 +17,8 @@ const (
 	// statusDelay is the time from a change to its status. A person or a tool that reads a rollout after the change and updates it at once then
 	// gets no conflict.
 	statusDelay = 150 * time.Millisecond
+	// keptFor is how long a write is remembered, for rollouts that may be gone.
+	keptFor = 7 * 24 * time.Hour
 )
 
 // Reports stores this process's last write of each rollout's status. It may be dropped. Then one write may come sooner than StatusInterval.
@@ -92,6 +94,6 @@ func (r *Reports) Written(rollout types.UID, version string, at time.Time) {
 	defer r.mu.Unlock()
 	r.last[rollout] = written{at, version}
 	delete(r.noticed, rollout)
-	maps.DeleteFunc(r.last, func(_ types.UID, w written) bool { return at.Sub(w.at) > time.Hour })
-	maps.DeleteFunc(r.noticed, func(_ types.UID, since time.Time) bool { return at.Sub(since) > time.Hour })
+	maps.DeleteFunc(r.last, func(_ types.UID, w written) bool { return at.Sub(w.at) > keptFor })
+	maps.DeleteFunc(r.noticed, func(_ types.UID, since time.Time) bool { return at.Sub(since) > keptFor })
 }

@@ -54,7 +54,7 @@ func TestReportsNext(t *testing.T) {
 		}
 	}
 	// What was written long ago is forgotten.
-	r.Written("other", "20", now.Add(time.Hour+1))
+	r.Written("other", "20", now.Add(keptFor+1))
 	if _, ok := r.last["u"]; ok || len(r.last) != 1 {
 		t.Errorf("remembers %v", r.last)
 	}

@@ -271,7 +271,7 @@ func (a *account) explain() string {
 	return a.message
 }
 
-// noDomain stands in messages for the domain of nodes without the label.
+// noDomain is the name in messages of the domain of nodes without the label.
 const noDomain = "(none)"
 
 // explainDomain returns why a unit of a domain waits for this budget.

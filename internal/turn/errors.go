@@ -9,7 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// writers bounds how many nodes of one rollout are written at once.
+// writers bounds how many writes of one call of Each run at once.
 const writers = 64
 
 // Each calls do for all turns, several at a time. An error of one turn does not stop the others. It returns First of the errors.

@@ -14,7 +14,8 @@ import (
 	"moult.dev/moult/internal/events"
 )
 
-// mentions holds the Events to emit with the next status of each rollout, and the nodes that each names. If this memory is lost, these Events are not emitted.
+// mentions holds the Events to emit with the next status of each rollout, and the nodes that each names. If this memory is lost, these Events
+// are not emitted.
 type mentions struct {
 	mu   sync.Mutex
 	next map[types.UID]map[events.Event][]string

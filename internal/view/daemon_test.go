@@ -132,7 +132,10 @@ func (f *farm) see() *Cluster {
 	return See(nil, f.nodes, f.budgets, now).Daemons(d)
 }
 
-func notReady(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionFalse }
+// notReady is a pod that was ready for a while.
+func notReady(p *corev1.Pod) {
+	p.Status.Conditions[0].Status, p.Status.Conditions[0].LastTransitionTime = corev1.ConditionFalse, *at(now.Add(-time.Minute))
+}
 
 func made(ago time.Duration) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { notReady(p); p.CreationTimestamp = *at(now.Add(-ago)) }

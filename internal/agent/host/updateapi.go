@@ -32,7 +32,7 @@ var _ Host = (*UpdateAPI)(nil)
 func NewUpdateAPI(socket, bootIDFile string) *UpdateAPI {
 	var dialer net.Dialer
 	return &UpdateAPI{
-		boot: boot{bootIDFile}, requestLimit: 10 * time.Second, commandLimit: time.Hour, interval: 500 * time.Millisecond,
+		boot: boot{bootIDFile}, requestLimit: 10 * time.Second, commandLimit: 10 * time.Minute, interval: 500 * time.Millisecond,
 		client: &http.Client{Transport: &http.Transport{
 			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 				return dialer.DialContext(ctx, "unix", socket)

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
 )
@@ -73,7 +74,11 @@ var (
 // of the most recent command in the status changes. While a command runs, the API answers 423 to every request.
 func (a *UpdateAPI) command(ctx context.Context, c updateCommand) (*updateStatus, error) {
 	var before, after *updateStatus
-	err := a.poll(ctx, func() (begun bool, err error) {
+	limit := a.commandLimit
+	if c == prepare {
+		limit *= 6 // It downloads the update.
+	}
+	err := a.poll(ctx, a.commandLimit, func() (begun bool, err error) {
 		if before, err = a.status(ctx); err != nil {
 			return false, err
 		}
@@ -84,7 +89,7 @@ func (a *UpdateAPI) command(ctx context.Context, c updateCommand) (*updateStatus
 		return true, nil // The API runs the command, or the answer was lost. The status shows which.
 	})
 	if err == nil {
-		err = a.poll(ctx, func() (ended bool, err error) {
+		err = a.poll(ctx, limit, func() (ended bool, err error) {
 			after, err = a.status(ctx)
 			return err == nil && after.Last.Timestamp != before.Last.Timestamp, err
 		})
@@ -100,7 +105,7 @@ func (a *UpdateAPI) command(ctx context.Context, c updateCommand) (*updateStatus
 
 // idleStatus returns the status when no command runs any more. It is empty if no command ran since the boot.
 func (a *UpdateAPI) idleStatus(ctx context.Context) (status *updateStatus, err error) {
-	err = a.poll(ctx, func() (bool, error) {
+	err = a.poll(ctx, a.commandLimit, func() (bool, error) {
 		status, err = a.status(ctx)
 		return err == nil, err
 	})
@@ -110,11 +115,11 @@ func (a *UpdateAPI) idleStatus(ctx context.Context) (status *updateStatus, err e
 // maxFailures is how many failed requests end a poll. The answer that a command still runs is not a failure.
 const maxFailures = 5
 
-// poll calls a function until it is done, or the time limit of commands has passed. It ends at once if an answer refuses the request for good.
-func (a *UpdateAPI) poll(ctx context.Context, try func() (done bool, err error)) error {
+// poll calls a function until it is done, or the time limit has passed. It ends at once if an answer refuses the request for good.
+func (a *UpdateAPI) poll(ctx context.Context, limit time.Duration, try func() (done bool, err error)) error {
 	var last error
 	failures := 0
-	err := wait.PollUntilContextTimeout(ctx, a.interval, a.commandLimit, true, func(context.Context) (done bool, err error) {
+	err := wait.PollUntilContextTimeout(ctx, a.interval, limit, true, func(context.Context) (done bool, err error) {
 		if done, last = try(); done {
 			return true, nil
 		}
@@ -132,7 +137,7 @@ func (a *UpdateAPI) poll(ctx context.Context, try func() (done bool, err error))
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case wait.Interrupted(err):
-		return fmt.Errorf("it is not done after %s, %w", a.commandLimit, cmp.Or(last, err))
+		return fmt.Errorf("it is not done after %s, %w", limit, cmp.Or(last, err))
 	}
 	return err
 }

@@ -5,7 +5,6 @@ package daemonset
 import (
 	"context"
 	"fmt"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -27,9 +26,6 @@ import (
 	"moult.dev/moult/internal/kind/daemonset"
 	"moult.dev/moult/internal/turn"
 )
-
-// coalescePods is how long a reconcile waits after a change of a pod, so that it covers several.
-const coalescePods = 20 * time.Millisecond
 
 // indexName finds pods by the ExtendedDaemonSet that their label names.
 const indexName = "extendeddaemonset"
@@ -96,7 +92,7 @@ func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error
 		Watches(&edsv1.ExtendedDaemonSetReplicaSet{}, turn.Soon(ofLabel)).
 		Watches(&edsv1.ExtendedDaemonsetSetting{}, turn.Soon(ofReference)).
 		Watches(&corev1.Node{}, turn.Soon(c.all), builder.WithPredicates(turn.NodeChanged)).
-		WatchesRawSource(source.Kind[client.Object](c.Pods, &corev1.Pod{}, turn.After(coalescePods, ofLabel))).
+		WatchesRawSource(source.Kind[client.Object](c.Pods, &corev1.Pod{}, turn.Sooner(ofLabel))).
 		WatchesRawSource(c.queued.Source(c.fleet)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: max(1, c.options.Threads)}).
 		Build(c)

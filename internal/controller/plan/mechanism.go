@@ -156,9 +156,13 @@ func (p *pass) start(ctx context.Context) error {
 			back = append(back, t)
 		}
 	}
+	var superseded []*batchv1.Job
+	for _, t := range p.Turns {
+		superseded = append(superseded, t.Superseded...)
+	}
 	return turn.First([]error{
 		err,
-		turn.Each(p.Turns, func(t *plan.Unit) error { return p.controller.deleteJobs(ctx, t.Superseded) }),
+		p.controller.deleteJobs(ctx, superseded),
 		turn.Each(next, func(t *plan.Unit) error { return p.launch(ctx, t) }),
 		turn.Each(back, func(t *plan.Unit) error { return p.Release(ctx, t) }),
 	})
@@ -192,7 +196,7 @@ func (p *pass) create(ctx context.Context, t *plan.Unit) error {
 	t.Unit.Message = "its Job can't be created: " + err.Error()
 	err = fmt.Errorf("creating job for node %s, %w", t.Node.Name, err)
 	if claim := *t.Claim; p.w.Now.Sub(claim.Since.Time) > time.Duration(claim.KeptSeconds)*time.Second/2 {
-		claim.Since = metav1.Time{Time: p.w.Now} // There has been no Job yet. With an older claim, withoutJob would report the Job as lost.
+		claim.Since = metav1.Time{Time: p.w.Now} // There has been no Job yet. With an older claim, judgeWithoutJob would report the Job as lost.
 		err = turn.First([]error{p.Hold(ctx, t, claim), err})
 	}
 	return err

@@ -154,7 +154,7 @@ func (s *set) update(d cloud.Set, machines []cloud.Machine, ours []string, now t
 // goneAfter is how long a cloud must report a set as not found before it counts as deleted. A single wrong answer would end its turns.
 const goneAfter = 5 * time.Minute
 
-// markUnread records why a set can't be read. After goneAfter of KindNotFound, the set is Absent without machines.
+// markUnread records why a set can't be read. After goneAfter of KindNotFound, the set is Deleted and has no machines.
 func (s *set) markUnread(err error, ours []string, now time.Time) {
 	s.looking.record(err, now)
 	if cloud.KindOf(err) == cloud.KindNotFound {

@@ -91,6 +91,12 @@ func unready(p *corev1.Pod) {
 	p.Status.Conditions[0].Status, p.Status.ContainerStatuses[0].Ready = corev1.ConditionFalse, false
 }
 
+// unreadyLater is a pod that was ready for longer than suspectTime.
+func unreadyLater(p *corev1.Pod) {
+	unready(p)
+	p.Status.Conditions[0].LastTransitionTime = ago(15 * time.Minute)
+}
+
 func unscheduled(p *corev1.Pod) { unready(p); p.Spec.NodeName = "" }
 
 func starting(p *corev1.Pod) { unready(p); p.CreationTimestamp = ago(2 * time.Second) }
@@ -117,6 +123,14 @@ func (w *world) keeps() *world {
 func (w *world) down(nodes ...int) *world {
 	for _, n := range nodes {
 		w.nodes[n].Status.Conditions[0].Status = corev1.ConditionFalse
+	}
+	return w
+}
+
+// breaks makes nodes not ready, since a while after their pods were created.
+func (w *world) breaks(nodes ...int) *world {
+	for _, n := range nodes {
+		w.down(n).nodes[n].Status.Conditions[0].LastTransitionTime = ago(10 * time.Minute)
 	}
 	return w
 }

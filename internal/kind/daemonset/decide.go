@@ -119,7 +119,7 @@ func (j *Judge) decideCanaryNode(s *NodeState) {
 // the API server may refuse them all.
 func (j *Judge) awaitsFirst() bool {
 	return j.counts(j.Target.Name).All == 0 &&
-		(len(j.Actions.Replace) > 0 || slices.ContainsFunc(j.States, func(s *NodeState) bool { return s.Canary && s.Outdated == nil }))
+		(len(j.Actions.Replace) > 0 || slices.ContainsFunc(j.States, func(s *NodeState) bool { return s.Canary && s.Outdated == nil && s.lacksPod() }))
 }
 
 // relabel finds pods that must get or lose the canary's label.

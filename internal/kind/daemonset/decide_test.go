@@ -225,20 +225,20 @@ func TestDecide(t *testing.T) {
 			func() *world { return newWorld(2).has("new", ended, 0).has("new", nil, 1) },
 			"clean n0/new",
 		},
-		"a node that broke soon after its new pod came holds its slot": {
-			func() *world {
-				w := newWorld(4).has("new", unready, 0).has("old", nil, 1, 2, 3).down(0)
-				w.nodes[0].Status.Conditions[0].LastTransitionTime = ago(25 * time.Minute)
-				return w
-			},
+		"a node that its new pod may have broken holds its slot": {
+			func() *world { return newWorld(4).has("new", unready, 0).has("old", nil, 1, 2, 3).breaks(0) },
 			"replace n2/old; MaxConcurrent n1,n3",
 		},
-		"one that broke later does not": {
+		"and has failed": {
 			func() *world {
-				w := newWorld(4).has("new", unready, 0).has("old", nil, 1, 2, 3).down(0)
-				w.nodes[0].Status.Conditions[0].LastTransitionTime = ago(15 * time.Minute)
+				w := newWorld(4).has("new", unready, 0).has("old", nil, 1, 2, 3).breaks(0)
+				w.eds.Spec.Strategy.MaxFailures = ptr.To(intstr.FromInt32(0))
 				return w
 			},
+			"Halted n1,n2,n3; PodFailed n0",
+		},
+		"one that broke later holds none": {
+			func() *world { return newWorld(4).has("new", unreadyLater, 0).has("old", nil, 1, 2, 3).breaks(0) },
 			"replace n2/old,n3/old; MaxConcurrent n1",
 		},
 		"a node that another rollout has is ignored": {

@@ -295,14 +295,15 @@ func (s *NodeState) isToBlame(p *Pod) bool {
 // suspectTime is how long after the creation of a pod its node may break because of it.
 const suspectTime = 10 * time.Minute
 
-// mayHaveBroken reports whether the node has not been ready since a moment soon after its current pod was created. The pod may be why.
+// mayHaveBroken reports whether the current pod may be why the node is not ready: the node was ready when the pod was created, the pod has not been
+// ready since soon after that, and no rollout has a claim on the node.
 func (s *NodeState) mayHaveBroken() bool {
-	c := nodeCondition(s.Node, corev1.NodeReady)
-	if s.Current == nil || c.Status == corev1.ConditionTrue {
+	if s.Current == nil || s.Current.State.Ready || len(s.Claims) > 0 {
 		return false
 	}
-	after := c.LastTransitionTime.Sub(s.Current.CreationTimestamp.Time)
-	return after >= 0 && after < suspectTime
+	node, created := nodeCondition(s.Node, corev1.NodeReady), s.Current.CreationTimestamp.Time
+	c := podCondition(s.Current.Pod, corev1.PodReady) // It keeps the time, while the node's condition changes between False and Unknown.
+	return node.Status != corev1.ConditionTrue && !node.LastTransitionTime.Time.Before(created) && c != nil && c.LastTransitionTime.Sub(created) < suspectTime
 }
 
 // claim returns the index of the claim whose turn is in progress, or -1.

@@ -103,7 +103,12 @@ const defaultRestarts = 5
 
 // whyFailed says why a new pod counts as failed, or "". Without maxFailures no pod does.
 func (j *Judge) whyFailed(s *NodeState) string {
-	if j.Strategy.MaxFailures == nil || s.Current == nil || s.isToBlame(s.Current) {
+	switch {
+	case j.Strategy.MaxFailures == nil || s.Current == nil:
+		return ""
+	case s.mayHaveBroken():
+		return "the node has not been ready since soon after pod " + s.Current.Name + " was created"
+	case s.isToBlame(s.Current):
 		return ""
 	}
 	limit := int32(defaultRestarts)

@@ -84,7 +84,7 @@ func (o *JobOptions) AwaitsOperator(n *corev1.Node) bool {
 }
 
 // TTL is how many seconds the Plan's finished Jobs are kept. It is at least a minute longer than postCompleteDelay and soak, so the operator
-// sees how the Job ended, and which version it brought.
+// sees how the Job ended, and mostly also which version it brought.
 func (o *JobOptions) TTL(p *upgradev1.Plan) int32 {
 	delay := ptr.Deref(p.Spec.PostCompleteDelay, metav1.Duration{}).Duration
 	if s := p.Spec.Strategy; s != nil {
