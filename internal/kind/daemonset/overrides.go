@@ -79,8 +79,11 @@ func OverridesOf(
 
 // overridesHash is short, and fit for an annotation.
 func overridesHash(resources map[string]corev1.ResourceRequirements) string {
+	if len(resources) == 0 {
+		return ""
+	}
 	text, err := json.Marshal(resources)
-	if err != nil || len(resources) == 0 {
+	if err != nil {
 		return ""
 	}
 	sum := sha256.Sum256(text)
