@@ -92,7 +92,7 @@ func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error
 		Watches(&edsv1.ExtendedDaemonSetReplicaSet{}, turn.Soon(ofLabel)).
 		Watches(&edsv1.ExtendedDaemonsetSetting{}, turn.Soon(ofReference)).
 		Watches(&corev1.Node{}, turn.Soon(c.all), builder.WithPredicates(turn.NodeChanged)).
-		WatchesRawSource(source.Kind[client.Object](c.Pods, &corev1.Pod{}, turn.Sooner(ofLabel))).
+		WatchesRawSource(source.Kind[client.Object](c.Pods, &corev1.Pod{}, turn.Soon(ofLabel))).
 		WatchesRawSource(c.queued.Source(c.fleet)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: max(1, c.options.Threads)}).
 		Build(c)
