@@ -15,7 +15,7 @@ const (
 	// StatusInterval is the minimum time between two writes of a rollout's status.
 	StatusInterval = time.Second
 	// statusDelay is the time from a change to its status. A person or a tool that reads a rollout after the change and updates it at once then
-	// gets no conflict.
+	// rarely gets a conflict.
 	statusDelay = 150 * time.Millisecond
 	// keptFor is how long a write is remembered, for rollouts that may be gone.
 	keptFor = 7 * 24 * time.Hour
@@ -59,7 +59,7 @@ func NewReports() *Reports {
 }
 
 // Next reports whether to write a status now, which was read at this resourceVersion: it has changed, and Delay and StatusInterval are
-// over. The first status since the start of the process is written at once. If not, it returns when to look again; zero means after the next change.
+// over. If not, it returns when to look again; zero means after the next change. The first status that this process writes has no delay.
 func (r *Reports) Next(rollout types.UID, version string, changed bool, now time.Time) (write bool, again time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -45,7 +45,8 @@ const (
 	overdue   = 30 * time.Second
 )
 
-// isDead reports whether the node counts as dead. at is when a node that is not ready will. Without Deletes no node counts as dead.
+// isDead reports whether the node counts as dead. at is when a node that is not ready will count as dead. Without Deletes
+// no node does.
 func (d *Drain) isDead(n *corev1.Node) (dead bool, at time.Time) {
 	if !d.Deletes {
 		return false, time.Time{}

@@ -79,7 +79,7 @@ func (e *Engine) PodsChanged(node string) {
 }
 
 // NewController returns the builder of a controller of this kind. Changes of rollouts, Nodes, drained pods and budgets wake rollouts. ofNode
-// is Soon or Sooner. The caller adds further watches, and completes the builder.
+// is made by Soon or Sooner. The caller adds further watches, and completes the builder.
 func (e *Engine) NewController(m ctrl.Manager, name string, threads int, rollouts client.Object, ofNode handler.Funcs) (*builder.Builder, error) {
 	if err := m.Add(manager.RunnableFunc(e.followPods)); err != nil {
 		return nil, fmt.Errorf("following pods, %w", err)

@@ -22,7 +22,7 @@ import (
 
 // Steps that only host updates have.
 const (
-	StepAsk              nodeturn.Step = "ask"               // order stabilize: the agent looks for updates
+	StepAsk              nodeturn.Step = "ask"               // order a check: the agent looks for updates, and first reverts one that was performed
 	StepReleaseUnclaimed nodeturn.Step = "release-unclaimed" // release a node whose claim a person has removed
 	StepPrepare          nodeturn.Step = "prepare"           // order prepare-update again: the order was removed
 	StepPerform          nodeturn.Step = "perform"           // order perform-update
