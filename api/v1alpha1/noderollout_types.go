@@ -289,8 +289,7 @@ type NodeRolloutStatus struct {
 	ScaleSets []ScaleSetStatus `json:"scaleSets,omitempty"`
 	// Turns are the machines that are being replaced, at most 100.
 	// +optional
-	// +listType=map
-	// +listMapKey=turn
+	// +listType=atomic
 	Turns []MachineTurn `json:"turns,omitempty"`
 	// Updating lists nodes in a turn, oldest first, at most 20.
 	// +optional

@@ -33,7 +33,7 @@ func (p *pass) order(ctx context.Context) {
 
 func (p *pass) prepare(ctx context.Context, o *machine.Batch) {
 	s, adds := p.memo.sets[o.Set.Name], o.Kind == v1alpha1.CloudOperationAdd
-	if !p.areThere(ctx, s, o.Machines) {
+	if !p.areThere(ctx, s, o) {
 		s.stale = true
 		p.at(s.due(true, p.checkPeriod))
 		return
@@ -83,13 +83,13 @@ func (p *pass) recordRollbacks(ctx context.Context) {
 
 // areThere reads a set, unless that was just done, and reports whether the machines to delete exist, and are not protected or set aside. People may
 // have protected or deleted a machine since the last look, and not every cloud respects protection. A machine that has died must not be deleted
-// again: the cloud may have replaced it, and its deletion would lower the capacity.
-func (p *pass) areThere(ctx context.Context, s *set, ids []string) bool {
-	isOld := s.changed || p.Clock.Since(s.LookedAt) >= lookJust
+// again: the cloud may have replaced it, and its deletion would lower the capacity. For an addition or an image the set is read after each change.
+func (p *pass) areThere(ctx context.Context, s *set, o *machine.Batch) bool {
+	isOld := s.changed && o.Kind != v1alpha1.CloudOperationDelete || p.Clock.Since(s.LookedAt) >= lookJust
 	if isOld && (s.looking.isDelayed(p.Now) || p.readSet(ctx, s) != nil) {
 		return false
 	}
-	return !slices.ContainsFunc(ids, func(id string) bool {
+	return !slices.ContainsFunc(o.Machines, func(id string) bool {
 		return !slices.ContainsFunc(s.Machines, func(m cloud.Machine) bool {
 			return m.ID == id && m.State != cloud.Deleting && !m.Protected && m.Aside == ""
 		})

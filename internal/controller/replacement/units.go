@@ -122,11 +122,11 @@ func (p *pass) judge(ctx context.Context) error {
 	return err
 }
 
-// advance continues drains and deletes the Nodes of deleted machines, and judges these turns again: they may go on in this pass. A Node that budgets
-// count on is deleted only after the status says so.
+// advance cordons and drains nodes, and deletes the Nodes of deleted machines, before the cloud is asked for anything, which may take long. It judges
+// these turns again: they may go on in this pass. A Node that budgets count on is deleted only after the status says so.
 func (p *pass) advance(ctx context.Context) error {
 	due := slices.DeleteFunc(slices.Clone(p.machineTurns), func(t *machine.Turn) bool {
-		return t.Over || t.Step != machine.StepDrain && (t.Step != machine.StepDeleteNode || t.DeletesFirst || t.OnReplacement)
+		return t.Over || t.Step != machine.StepCordon && t.Step != machine.StepDrain && (t.Step != machine.StepDeleteNode || t.DeletesFirst || t.OnReplacement)
 	})
 	err := turnof.Each(due, func(t *machine.Turn) error { return p.step(ctx, t) })
 	for _, t := range due {
@@ -134,10 +134,10 @@ func (p *pass) advance(ctx context.Context) error {
 		case !t.Stepped:
 			t.Step = machine.StepNone
 			continue
-		case t.Step == machine.StepDrain:
-			p.world.Drained[t.Key(t.OnReplacement)] = true
-		default:
+		case t.Step == machine.StepDeleteNode:
 			delete(p.world.Nodes, t.Node)
+		default:
+			p.world.Drained[t.Key(t.OnReplacement)] = true
 		}
 		p.world.JudgeTurn(t)
 	}

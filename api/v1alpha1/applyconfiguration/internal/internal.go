@@ -597,9 +597,7 @@ var schemaYAML = typed.YAMLObject(`types:
         list:
           elementType:
             namedType: dev.moult.moult.api.v1alpha1.MachineTurn
-          elementRelationship: associative
-          keys:
-          - turn
+          elementRelationship: atomic
     - name: updating
       type:
         list:
