@@ -151,10 +151,12 @@ func (j *Judge) isOnlyCanary(p *Pod) bool {
 // and pauses delay these pods. Waves, windows, failures and budgets do not: they did not delay the canary, and its damage must be
 // undone.
 func (j *Judge) decideRollingUpdate() {
-	strategy, units, fleet := j.Rolling, slices.Clone(j.Units), j.Fleet
+	strategy, units, fleet := j.Rolling, j.Units, j.Fleet
 	starts := func(u rollout.Unit) bool { return u.State == v1alpha1.UnitOutdated && u.Reason == "" }
-	reverts := slices.ContainsFunc(units, func(u rollout.Unit) bool { return starts(u) && j.State(u.Node).WasOnlyCanary })
+	reverts := slices.ContainsFunc(j.States, func(s *NodeState) bool { return s.WasOnlyCanary }) &&
+		slices.ContainsFunc(units, func(u rollout.Unit) bool { return starts(u) && j.State(u.Node).WasOnlyCanary })
 	if reverts {
+		units = slices.Clone(units)
 		strategy.Waves, strategy.Wave, strategy.Windows, strategy.WindowError, strategy.Error = nil, nil, nil, "", ""
 		if strategy.MaxFailures != nil {
 			strategy.MaxFailures = ptr.To(math.MaxInt) // Failed units release their slots, and halt nothing.

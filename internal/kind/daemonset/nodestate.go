@@ -117,9 +117,14 @@ func (j *Judge) Survey(canaryNodes []string) (err error) {
 	if j.target, err = j.PlacerOf(j.Target); err != nil {
 		return err
 	}
-	onNode := map[string][]*corev1.Pod{}
-	for _, pod := range j.Pods {
-		onNode[NodeOf(pod)] = append(onNode[NodeOf(pod)], pod)
+	onNode := make(map[string][]*corev1.Pod, len(j.Pods))
+	for i, pod := range j.Pods {
+		node := NodeOf(pod)
+		if there := onNode[node]; there != nil {
+			onNode[node] = append(there, pod)
+		} else {
+			onNode[node] = j.Pods[i : i+1 : i+1] // Most nodes have one pod.
+		}
 	}
 	j.States, j.Orphans, j.Counts = make([]*NodeState, 0, len(j.Nodes)), nil, map[string]*PodCounts{}
 	for _, n := range j.Nodes {
@@ -159,7 +164,8 @@ func (j *Judge) Survey(canaryNodes []string) (err error) {
 
 // assign sorts the pods on the node into the fields of the state.
 func (s *NodeState) assign(j *Judge, pods []*corev1.Pod) {
-	var current, outdated []*Pod
+	var space [2]*Pod
+	current, outdated := space[:0:1], space[1:1]
 	minReady := time.Duration(j.Spec.MinReadySeconds) * time.Second
 	for _, pod := range pods {
 		j.counts(ReplicaSetOf(pod)).All++

@@ -37,30 +37,38 @@ type Overrides struct {
 func OverridesOf(
 	eds types.NamespacedName, containers []corev1.Container, n *corev1.Node, settings []SettingVerdict,
 ) (Overrides, error) {
-	o := Overrides{Resources: map[string]corev1.ResourceRequirements{}}
+	var o Overrides
+	set := func(container string, r corev1.ResourceRequirements) {
+		if o.Resources == nil {
+			o.Resources = map[string]corev1.ResourceRequirements{}
+		}
+		o.Resources[container] = r
+	}
 	applies := func(s SettingVerdict) bool { return s.Problem == "" && s.selector.Matches(labels.Set(n.Labels)) }
 	if i := slices.IndexFunc(settings, applies); i >= 0 {
 		s := settings[i].Setting
 		o.SettingName, o.SettingNamespace = s.Name, s.Namespace
 		for _, c := range s.Spec.Containers {
 			if slices.ContainsFunc(containers, func(of corev1.Container) bool { return of.Name == c.Name }) {
-				o.Resources[c.Name] = c.Resources
+				set(c.Name, c.Resources)
 			}
 		}
 	}
-	prefix := edsv1.AnnotationResourcesPrefix + eds.Namespace + "." + eds.Name + "."
 	var pairs []string
 	for key, value := range n.Annotations {
-		if strings.HasPrefix(key, prefix) {
+		if of, ok := strings.CutPrefix(key, edsv1.AnnotationResourcesPrefix); ok && strings.HasPrefix(of, eds.Namespace+"."+eds.Name+".") {
 			pairs = append(pairs, key+"="+value)
 		}
 	}
-	var errs []error
-	if len(pairs) > 0 {
-		slices.Sort(pairs)
-		sum := md5.Sum([]byte(strings.Join(pairs, "")))
-		o.NodeHash = hex.EncodeToString(sum[:])
+	if len(pairs) == 0 {
+		o.Hash = overridesHash(o.Resources)
+		return o, nil
 	}
+	slices.Sort(pairs)
+	sum := md5.Sum([]byte(strings.Join(pairs, "")))
+	o.NodeHash = hex.EncodeToString(sum[:])
+	prefix := edsv1.AnnotationResourcesPrefix + eds.Namespace + "." + eds.Name + "."
+	var errs []error
 	for _, c := range containers {
 		value, ok := n.Annotations[prefix+c.Name]
 		if !ok {
@@ -71,7 +79,7 @@ func OverridesOf(
 			errs = append(errs, fmt.Errorf("reading annotation %s%s of node %s, %w", prefix, c.Name, n.Name, err))
 			continue
 		}
-		o.Resources[c.Name] = r
+		set(c.Name, r)
 	}
 	o.Hash = overridesHash(o.Resources)
 	return o, errors.Join(errs...)

@@ -68,7 +68,10 @@ func StateOfPod(p *corev1.Pod, minReady time.Duration, now time.Time) PodState {
 		// Without a minimum the clocks of node and controller do not matter.
 		l.Available = minReady <= 0 || hasPassed(&l.Wake, l.ReadySince.Add(minReady), now)
 	}
-	containers := slices.Concat(p.Status.ContainerStatuses, p.Status.InitContainerStatuses)
+	containers := p.Status.ContainerStatuses
+	if len(p.Status.InitContainerStatuses) > 0 {
+		containers = slices.Concat(containers, p.Status.InitContainerStatuses)
+	}
 	l.readRestarts(containers)
 	l.readStart(p, containers)
 	l.readResponse(p, now)

@@ -191,7 +191,9 @@ func (j *Judge) Waits() []rollout.Wait {
 	}
 	seen := make(map[string]bool, len(waits))
 	for i := range j.Units {
-		seen[j.Units[i].Node] = j.Units[i].State == v1alpha1.UnitFailed
+		if u := &j.Units[i]; u.State == v1alpha1.UnitFailed {
+			seen[u.Node] = true
+		}
 	}
 	first := make([]rollout.Wait, 0, len(waits))
 	for _, w := range waits {
