@@ -69,7 +69,7 @@ func decodable(s schema) {
 	switch {
 	case s["x-kubernetes-int-or-string"] != true:
 	case s["pattern"] != nil:
-		s["pattern"] = quantity
+		s["pattern"], s["maxLength"] = quantity, 64
 	case s["x-kubernetes-validations"] == nil:
 		s["minimum"], s["maximum"] = math.MinInt32, math.MaxInt32
 	}

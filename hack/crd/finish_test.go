@@ -71,7 +71,7 @@ properties:
             items:
               properties:
                 ports: {items: {properties: {protocol: {default: TCP}, other: {}}}}
-                limits: {additionalProperties: {x-kubernetes-int-or-string: true, pattern: "`+quantity+`"}}
+                limits: {additionalProperties: {x-kubernetes-int-or-string: true, pattern: "`+quantity+`", maxLength: 64}}
                 probe: {properties: {port: {x-kubernetes-int-or-string: true, minimum: -2147483648, maximum: 2147483647}}}
 `), &want); err != nil {
 		t.Fatal(err)

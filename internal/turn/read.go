@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/kind/quantity"
 )
 
 // Kind is the kind of the rollouts that this package reads.
@@ -61,6 +62,9 @@ func Decode(stored *unstructured.Unstructured) (r *v1alpha1.NodeRollout, malform
 func DecodeInto(stored *unstructured.Unstructured, r client.Object, status any) (malformed, err error) {
 	text, err := stored.MarshalJSON()
 	if err == nil {
+		malformed = quantity.CheckAll("spec", stored.Object["spec"])
+	}
+	if err == nil && malformed == nil {
 		malformed = json.Unmarshal(text, r)
 	}
 	if malformed != nil {

@@ -51,7 +51,9 @@ var layers = []layer{
 		"k8s.io/apimachinery/pkg/util/sets",
 	}},
 
-	{path: "internal/kind/daemonset", pure: true, own: []string{"api/...", "internal/rollout"}, others: []string{
+	{path: "internal/kind/quantity", pure: true, others: []string{"k8s.io/apimachinery/pkg/api/resource"}},
+
+	{path: "internal/kind/daemonset", pure: true, own: []string{"api/...", "internal/kind/quantity", "internal/rollout"}, others: []string{
 		"k8s.io/api/...",
 		"k8s.io/apimachinery/...",
 		"k8s.io/component-helpers/scheduling/...",
@@ -87,8 +89,8 @@ var layers = []layer{
 
 	// What the turns of all rollouts of nodes have alike.
 	{path: "internal/turn", own: []string{
-		"api/...", "internal/drain", "internal/events", "internal/fleet", "internal/kind/nodeturn", "internal/metrics", "internal/node", "internal/rollout",
-		"internal/status",
+		"api/...", "internal/drain", "internal/events", "internal/fleet", "internal/kind/nodeturn", "internal/kind/quantity", "internal/metrics", "internal/node",
+		"internal/rollout", "internal/status",
 	}},
 
 	// What kube-state-metrics would say of the kinds of ExtendedDaemonSet.
@@ -110,7 +112,7 @@ var layers = []layer{
 	// The node's half, and the two faces that people see.
 	{path: "internal/agent", own: []string{"api/..."}},
 	{path: "internal/view", own: []string{"api/...", "internal/cloud", "internal/kind/...", "internal/rollout"}},
-	{path: "internal/cli", own: []string{"api/...", "internal/view"}},
+	{path: "internal/cli", own: []string{"api/...", "internal/kind/quantity", "internal/view"}},
 	{path: "internal/cli/drain", own: []string{"api/...", "internal/drain"}},
 	{path: "internal/cli/setimage", own: []string{"api/...", "internal/cli/flags", "internal/cli/text", "internal/cloud"}},
 	{path: "internal/cli/moult", own: []string{"api/...", "internal/cli/...", "internal/drain", "internal/view"}},

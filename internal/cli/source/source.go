@@ -34,6 +34,7 @@ import (
 	"k8s.io/client-go/tools/pager"
 
 	"moult.dev/moult/internal/cli/text"
+	"moult.dev/moult/internal/kind/quantity"
 )
 
 // Source is the part of the API that commands use.
@@ -150,7 +151,7 @@ func As[T any](object any) *T {
 	}
 	content := object.(*unstructured.Unstructured).Object
 	convert := runtime.DefaultUnstructuredConverter.FromUnstructured
-	if whole := new(T); convert(content, whole) == nil {
+	if whole := new(T); quantity.CheckAll("spec", content["spec"]) == nil && convert(content, whole) == nil {
 		return whole
 	}
 	content, rest := maps.Clone(content), new(T)

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+	"moult.dev/moult/internal/kind/quantity"
 )
 
 // Overrides are what differs from the template in the pod of one node.
@@ -74,8 +75,8 @@ func OverridesOf(
 		if !ok {
 			continue
 		}
-		var r corev1.ResourceRequirements
-		if err := json.Unmarshal([]byte(value), &r); err != nil {
+		r, err := parseResources(value)
+		if err != nil {
 			errs = append(errs, fmt.Errorf("reading annotation %s%s of node %s, %w", prefix, c.Name, n.Name, err))
 			continue
 		}
@@ -83,6 +84,25 @@ func OverridesOf(
 	}
 	o.Hash = overridesHash(o.Resources)
 	return o, errors.Join(errs...)
+}
+
+// parseResources reads the resources in an annotation, which anyone may have written who may write to Nodes.
+func parseResources(value string) (corev1.ResourceRequirements, error) {
+	var bounded struct {
+		Limits, Requests map[corev1.ResourceName]quantity.Bounded
+		Claims           []corev1.ResourceClaim
+	}
+	err := json.Unmarshal([]byte(value), &bounded)
+	list := func(of map[corev1.ResourceName]quantity.Bounded) (l corev1.ResourceList) {
+		for name, q := range of {
+			if l == nil {
+				l = corev1.ResourceList{}
+			}
+			l[name] = q.Quantity
+		}
+		return l
+	}
+	return corev1.ResourceRequirements{Limits: list(bounded.Limits), Requests: list(bounded.Requests), Claims: bounded.Claims}, err
 }
 
 // overridesHash is short, and fit for an annotation.

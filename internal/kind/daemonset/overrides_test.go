@@ -190,6 +190,18 @@ func TestOverridesOf(t *testing.T) {
 	}
 }
 
+// A quantity that would take minutes and gigabytes to read is refused, also where a later key of the same name hides it.
+func TestHostileOverrides(t *testing.T) {
+	for _, value := range []string{
+		`{"limits":{"cpu":"1e999999999"}}`, `{"requests":{"cpu":1e999999999}}`, `{"limits":{"cpu":"1e999999999"},"limits":{"cpu":"1"}}`,
+	} {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{fooKey("main"): value}}}
+		if o, err := OverridesOf(foo, containers("main"), n, nil); err == nil || len(o.Resources) > 0 {
+			t.Errorf("%s: %v, %v", value, o.Resources, err)
+		}
+	}
+}
+
 func TestOverridesHash(t *testing.T) {
 	hash := func(a, b corev1.ResourceRequirements) string {
 		return overridesHash(map[string]corev1.ResourceRequirements{"a": a, "b": b})
