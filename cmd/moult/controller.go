@@ -53,6 +53,7 @@ import (
 	"moult.dev/moult/internal/fleet"
 	"moult.dev/moult/internal/ksmetrics"
 	"moult.dev/moult/internal/metrics"
+	"moult.dev/moult/internal/outbound"
 	"moult.dev/moult/internal/turn"
 )
 
@@ -229,6 +230,8 @@ func (s *settings) setUp(ctx context.Context, m ctrl.Manager, recorder *events.R
 		return fmt.Errorf("making a client, %w", err)
 	}
 	f := fleet.New(c, m.GetClient(), cached)
+	s.Transport = outbound.NewTransport(s.allowLocal)
+	f.QueryThrough(s.Transport)
 	if err := errors.Join(m.Add(cached), f.SetupWithManager(ctx, m)); err != nil {
 		return fmt.Errorf("setting up the fleet, %w", err)
 	}

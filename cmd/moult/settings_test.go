@@ -66,6 +66,7 @@ func allVariables(t *testing.T) []variable {
 		{"CATTLE_ELECTION_RENEW_DEADLINE", "leader-election-renew-deadline", func(s *settings) any { return s.renewDeadline }, 30 * time.Second, "20s", 20 * time.Second, "20"},
 		{"CATTLE_ELECTION_RETRY_PERIOD", "leader-election-retry-period", func(s *settings) any { return s.retryPeriod }, 2 * time.Second, "1s", time.Second, "soon"},
 
+		{"MOULT_ALLOW_LOCAL_ADDRESSES", "allow-local-addresses", func(s *settings) any { return s.allowLocal }, true, "false", false, "maybe"},
 		{"SYSTEM_UPGRADE_PLAN_ALLOW_DOWNGRADE", "plan-allow-downgrade", func(s *settings) any { return s.AllowDowngrade }, false, "true", true, "maybe"},
 		{"MOULT_IMAGE", "image", func(s *settings) any { return s.Job.Image }, "", "moult:v1", "moult:v1", ""},
 		{"MOULT_CONTROLLERS", "controllers", func(s *settings) any { return s.controllers }, "plan,extendeddaemonset,hostupdate,replacement", "plan", "plan", "pods"},

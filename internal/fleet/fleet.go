@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -43,6 +44,10 @@ func New(clk clock.PassiveClock, c client.Client, pods cache.Informers) *Fleet {
 	f.gates = newGates(clk, pods, f.Changed)
 	return f
 }
+
+// QueryThrough sets the transport of queries of Prometheus. It is called before the fleet runs. Default: one that also reaches
+// local addresses.
+func (f *Fleet) QueryThrough(transport http.RoundTripper) { f.gates.transport = transport }
 
 // OnChange calls listener whenever a budget, what a budget counts, or a gate may have changed. It must return at once.
 func (f *Fleet) OnChange(listener func()) {

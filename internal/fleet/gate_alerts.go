@@ -99,7 +99,7 @@ func (p *poller) stop() {
 
 // run queries repeatedly, until ctx ends or the poller is stopped.
 func (p *poller) run(ctx context.Context) {
-	server, err := newPrometheus(p.gate.URL)
+	server, err := newPrometheus(p.gate.URL, p.gates.transport)
 	if err != nil {
 		p.recordAnswer(nil, err)
 		return

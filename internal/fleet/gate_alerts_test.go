@@ -133,7 +133,7 @@ func TestAlertsGate(t *testing.T) {
 		"no data":           {answer: says(200, `{"status":"success"}`), want: unreachable},
 		"no vector":         {answer: says(200, `{"status":"success","data":{"resultType":"scalar","result":[1,"1"]}}`), want: unreachable + "the answer is not a list of series"},
 		"part of it":        {answer: says(200, `{"status":"success","warnings":["a store is down"],"data":{"resultType":"vector","result":[]}}`), want: unreachable + "the answer may not be complete: a store is down"},
-		"endless":           {answer: says(200, vector(sample(strings.Repeat("x", maxAnswer), "firing", "1"))), want: unreachable + "bad_response: "},
+		"endless":           {answer: says(200, vector(sample(strings.Repeat("x", 3<<20), "firing", "1"))), want: unreachable + "the answer is larger than 2 MiB"},
 		"slow": {gate: ", intervalSeconds: 1", answer: func(_ http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body) // Only then does the server see that no one waits any more.
 			<-r.Context().Done()
@@ -208,7 +208,7 @@ func TestAlertsGateAsksAgain(t *testing.T) {
 		b := newBench(t)
 		from := budgetWith(t, fmt.Sprintf("{alerts: {url: '%s', intervalSeconds: %d}}", s.URL, tc.interval/time.Second))
 		p := b.poller(from)
-		at, err := newPrometheus(p.gate.URL)
+		at, err := newPrometheus(p.gate.URL, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

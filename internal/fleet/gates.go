@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -21,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/outbound"
 	"moult.dev/moult/internal/rollout"
 )
 
@@ -34,6 +36,8 @@ type gates struct {
 	workloads  map[string]*watch
 	watches    []*watch // all of them
 
+	// transport is for queries of Prometheus.
+	transport http.RoundTripper
 	// changed wakes all who wait for a budget.
 	changed func()
 	// version counts changes, because a search of all pods is repeated only after one.
@@ -47,7 +51,7 @@ type gates struct {
 }
 
 func newGates(clk clock.PassiveClock, pods cache.Informers, changed func()) *gates {
-	g := &gates{clock: clk, changed: changed, start: func(func(context.Context)) {}, rules: map[string]*rules{}}
+	g := &gates{clock: clk, changed: changed, start: func(func(context.Context)) {}, rules: map[string]*rules{}, transport: outbound.NewTransport(true)}
 	g.version.Store(1)
 	g.namespaces, g.pods, g.workloads = newNamespaces(g), newPods(g), newWorkloads(g)
 	g.watches = append(slices.Collect(maps.Values(g.workloads)), g.namespaces, g.pods)

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -15,31 +14,16 @@ import (
 	"github.com/prometheus/client_golang/api"
 	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
 	"github.com/prometheus/common/model"
+
+	"moult.dev/moult/internal/outbound"
 )
 
-// maxAnswer limits an answer, in bytes: ten thousand alerts fit.
-const maxAnswer = 16 << 20
-
-func newPrometheus(address string) (promv1.API, error) {
-	c, err := api.NewClient(api.Config{Address: address, RoundTripper: bounded{api.DefaultRoundTripper}})
+func newPrometheus(address string, transport http.RoundTripper) (promv1.API, error) {
+	c, err := api.NewClient(api.Config{Address: address, Client: &http.Client{Transport: transport, CheckRedirect: outbound.SameHost}})
 	if err != nil {
 		return nil, fmt.Errorf("reading the URL, %w", cause(err))
 	}
 	return promv1.NewAPI(c), nil
-}
-
-// bounded limits the size of an answer to maxAnswer.
-type bounded struct{ next http.RoundTripper }
-
-func (b bounded) RoundTrip(request *http.Request) (*http.Response, error) {
-	response, err := b.next.RoundTrip(request)
-	if err == nil {
-		response.Body = struct {
-			io.Reader
-			io.Closer
-		}{io.LimitReader(response.Body, maxAnswer), response.Body}
-	}
-	return response, err
 }
 
 // pendingAndFiring returns a series for each pending or firing alert: ALERTS, which every compatible store has.

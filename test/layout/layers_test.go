@@ -78,6 +78,7 @@ var layers = []layer{
 	{path: "internal/drain", own: []string{"api/..."}},
 	{path: "internal/node", own: []string{"api/..."}},
 	{path: "internal/events", own: []string{"api/..."}},
+	{path: "internal/outbound"},
 	{path: "internal/metrics", own: []string{"api/..."}},
 	{path: "internal/status", own: []string{"api/...", "internal/events", "internal/metrics", "internal/rollout"}},
 
@@ -85,7 +86,7 @@ var layers = []layer{
 	{path: "internal/controlplane", own: []string{"api/..."}},
 
 	// What the decisions of all controllers share.
-	{path: "internal/fleet", own: []string{"api/...", "internal/drain", "internal/node", "internal/rollout"}},
+	{path: "internal/fleet", own: []string{"api/...", "internal/drain", "internal/node", "internal/outbound", "internal/rollout"}},
 
 	// What the turns of all rollouts of nodes have alike.
 	{path: "internal/turn", own: []string{
@@ -132,7 +133,7 @@ var (
 	applied = append([]string{"k8s.io/client-go/applyconfigurations/...", "sigs.k8s.io/structured-merge-diff/..."}, data...)
 	acting  = []string{
 		"api/...", "internal/cloud", "internal/drain", "internal/events", "internal/fleet", "internal/metrics", "internal/node",
-		"internal/controlplane", "internal/kind/...", "internal/rollout/...", "internal/status", "internal/turn",
+		"internal/controlplane", "internal/kind/...", "internal/outbound", "internal/rollout/...", "internal/status", "internal/turn",
 	}
 )
 

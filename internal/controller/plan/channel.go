@@ -17,12 +17,12 @@ import (
 	"k8s.io/utils/clock"
 
 	"moult.dev/moult/internal/fleet"
+	"moult.dev/moult/internal/outbound"
 )
 
 const (
 	channelTimeout    = 15 * time.Second
 	channelFirstRetry = 10 * time.Second
-	channelRequests   = 5 // of one poll
 )
 
 // channels polls the channels of Plans, each in its own goroutine, so a channel that never answers delays no other Plan. The clock wakes the
@@ -56,18 +56,15 @@ func newChannels(ctx context.Context, clk clock.PassiveClock, o *Options, wake f
 	return &channels{
 		ctx: ctx, clock: clk, interval: o.PollingInterval, clusterID: o.ClusterID, wake: wake,
 		polls:  map[types.NamespacedName]*poll{},
-		client: &http.Client{Timeout: channelTimeout, CheckRedirect: followMove},
+		client: &http.Client{Timeout: channelTimeout, CheckRedirect: followMove, Transport: o.Transport},
 	}
 }
 
-// followMove follows a channel that has moved. A 302 is the answer, and any other status than these is an error.
+// followMove follows a channel that has moved on the same host. A 302 is the answer, and any other status than these is an error.
 func followMove(next *http.Request, before []*http.Request) error {
 	switch next.Response.StatusCode {
 	case http.StatusMovedPermanently, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
-		if len(before) == channelRequests {
-			return fmt.Errorf("it has moved %d times", channelRequests)
-		}
-		return nil
+		return outbound.SameHost(next, before)
 	}
 	return http.ErrUseLastResponse
 }
@@ -127,7 +124,7 @@ func (c *channels) run(plan types.NamespacedName, p *poll, latest string) {
 func resolve(ctx context.Context, client *http.Client, channel, latest, clusterID string) (string, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, channel, nil)
 	if err != nil {
-		return "", fmt.Errorf("asking channel, %w", err)
+		return "", fmt.Errorf("asking channel, %w", cause(err))
 	}
 	// Servers may look for these names as they are written here.
 	if clusterID != "" {
@@ -138,27 +135,28 @@ func resolve(ctx context.Context, client *http.Client, channel, latest, clusterI
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		return "", fmt.Errorf("asking channel %s, %w", channel, cause(err))
+		return "", fmt.Errorf("asking channel %s, %w", outbound.Redacted(request.URL), cause(err))
 	}
 	_ = response.Body.Close()
 	at := response.Request.URL
+	name := outbound.Redacted(at)
 	switch code := response.StatusCode; {
 	case code == http.StatusFound:
 		location, err := response.Location()
 		if err != nil {
-			return "", fmt.Errorf("asking channel %s, 302 without a usable Location, %w", at, err)
+			return "", fmt.Errorf("asking channel %s, 302 without a usable Location, %w", name, cause(err))
 		}
 		return lastElement(location)
 	case code >= 200 && code < 300:
 		return lastElement(at)
 	default:
-		return "", fmt.Errorf("asking channel %s, unexpected response: %s %s", at, response.Proto, response.Status)
+		return "", fmt.Errorf("asking channel %s, unexpected response: %s %s", name, response.Proto, response.Status)
 	}
 }
 
-// cause returns why a request failed, without details that differ each time, such as the source port.
+// cause returns why a request failed, without URLs, which may hold secrets, and without details that differ each time, such as the source port.
 func cause(err error) error {
-	if inner, ok := errors.AsType[*url.Error](err); ok {
+	for inner, ok := errors.AsType[*url.Error](err); ok; inner, ok = errors.AsType[*url.Error](err) {
 		err = inner.Err
 	}
 	if inner, ok := errors.AsType[*net.OpError](err); ok {
@@ -170,7 +168,7 @@ func cause(err error) error {
 func lastElement(u *url.URL) (string, error) {
 	last := path.Base(u.Path)
 	if last == "/" || last == "." {
-		return "", errors.New("asking channel, the answer " + u.String() + " has no last path element")
+		return "", errors.New("asking channel, the answer " + outbound.Redacted(u) + " has no last path element")
 	}
 	return last, nil
 }

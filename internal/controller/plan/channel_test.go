@@ -19,6 +19,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"moult.dev/moult/internal/outbound"
 )
 
 // patience bounds how long a test waits for what must happen at once. A channel that is left to itself takes longer to end.
@@ -85,8 +87,8 @@ func TestResolveChannel(t *testing.T) {
 		"404 after a move":         {map[string]string{"/channel": "301 /new", "/new": "404"}, "", "", "asking channel SERVER/new, unexpected response: HTTP/1.1 404 Not Found"},
 		"500":                      {map[string]string{"/channel": "500"}, "", "", "asking channel SERVER/channel, unexpected response: HTTP/1.1 500 Internal Server Error"},
 		"a status without a name":  {map[string]string{"/channel": "599"}, "", "", "asking channel SERVER/channel, unexpected response: HTTP/1.1 599 status code 599"},
-		"moved to another scheme":  {map[string]string{"/channel": "301 ftp://example.com/v1"}, "", "", `asking channel SERVER/channel, unsupported protocol scheme "ftp"`},
-		"moved to what is no file": {map[string]string{"/channel": "301 file:///etc/passwd"}, "", "", `asking channel SERVER/channel, unsupported protocol scheme "file"`},
+		"moved to another scheme":  {map[string]string{"/channel": "301 ftp://example.com/v1"}, "", "", `asking channel SERVER/channel, it has moved to another host, ftp://example.com/v1, which is not followed`},
+		"moved to what is no file": {map[string]string{"/channel": "301 file:///etc/passwd"}, "", "", `asking channel SERVER/channel, it has moved to another host, file:///etc/passwd, which is not followed`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			paths := map[string]string{}
@@ -106,14 +108,28 @@ func TestResolveChannel(t *testing.T) {
 	}
 }
 
+// A Plan must not reach, through its channel, what only the operator's machine can reach. Nor may a server lead it there.
+func TestChannelAtALocalAddress(t *testing.T) {
+	asked := false
+	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked = true }))
+	defer s.Close()
+	o := testOptions()
+	o.Transport = outbound.NewTransport(false)
+	_, err := resolve(t.Context(), newChannels(t.Context(), nil, o, nil).client, s.URL+"/v1", "", "")
+	if asked || err == nil || !strings.Contains(err.Error(), "--allow-local-addresses") {
+		t.Errorf("asked: %t, %v", asked, err)
+	}
+}
+
 func TestResolveChannelThatIsNone(t *testing.T) {
 	gone := httptest.NewServer(nil)
 	gone.Close()
 	for channel, want := range map[string]string{
-		"http://[::1":        `asking channel, parse "http://[::1": missing ']' in host`,
+		"http://[::1":        `asking channel, missing ']' in host`,
 		"stable":             `asking channel stable, unsupported protocol scheme ""`,
 		"ftp://example.com/": `asking channel ftp://example.com/, unsupported protocol scheme "ftp"`,
 		gone.URL + "/stable": "asking channel " + gone.URL + "/stable, dial: connect: connection refused",
+		strings.Replace(gone.URL, "//", "//user:secret@", 1) + "/stable?token=secret": "asking channel " + gone.URL + "/stable, dial: connect: connection refused",
 	} {
 		got, err := resolve(t.Context(), newChannels(t.Context(), nil, testOptions(), nil).client, channel, "", "")
 		if got != "" || err == nil || err.Error() != want {

@@ -17,6 +17,7 @@ package plan
 
 import (
 	"context"
+	"net/http"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -72,6 +73,8 @@ type Options struct {
 	ClusterID string
 	// PollingInterval of channels. SYSTEM_UPGRADE_PLAN_POLLING_INTERVAL, 15m.
 	PollingInterval time.Duration
+	// Transport is for requests to channels; nil is http.DefaultTransport.
+	Transport http.RoundTripper
 	// AllowDowngrade lets every channel lead to lower versions.
 	AllowDowngrade bool
 	// Job holds the settings of Jobs.
