@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"go.uber.org/zap/zapcore"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -105,11 +104,7 @@ func newScheme() *runtime.Scheme {
 }
 
 func (s *settings) run(ctx context.Context, ignored []error) error {
-	level := zapcore.InfoLevel
-	if s.debug {
-		level = zapcore.DebugLevel
-	}
-	ctrl.SetLogger(zap.New(zap.Level(level)))
+	ctrl.SetLogger(zap.New(zap.Level(s.level())))
 	log := ctrl.Log.WithName("setup")
 	for _, err := range ignored {
 		log.Error(err, "a setting is ignored")

@@ -84,7 +84,7 @@ func TestAPIDropInForDucklett(t *testing.T) {
 
 	environment := append(azure.Env(server.URL), "CLUSTER_NAME=prod", "ARM_USE_MANAGED_IDENTITY_EXTENSION=true", "ARM_VM_TYPE=vmss", "KUBECONFIG="+running.Kubeconfig())
 	var log bytes.Buffer
-	operator := program(ctx, t, environment, "moult", "--check-period=1", "--worker-concurrency=2", "--cp-concurrency=3", "--v=3",
+	operator := program(ctx, t, environment, "./ducklett", "--check-period=1", "--concurrency=2", "--v=3",
 		"--controllers=replacement", "--metrics-bind-address=0", "--health-probe-bind-address=0")
 	operator.Stdout, operator.Stderr = &log, &log
 	if err := operator.Start(); err != nil {

@@ -42,12 +42,16 @@ const (
 	flagCheckPeriod       = "check-period"
 	flagWorkerConcurrency = "worker-concurrency"
 	flagPlaneConcurrency  = "cp-concurrency"
+	// flagConcurrency is in the example of Ducklett's README alone. Its program has no such flag.
+	flagConcurrency = "concurrency"
+	// nameDucklett is its program.
+	nameDucklett = "ducklett"
 )
 
 var (
 	ducklettFlags = []string{flagCheckPeriod, flagWorkerConcurrency, flagPlaneConcurrency}
-	// loggerFlags and loggerSwitches are the flags of its logger.
-	loggerFlags    = []string{"v", "stderrthreshold", "vmodule", "log_dir", "log_file", "log_file_max_size", "log_backtrace_at"}
+	// loggerFlags and loggerSwitches are the flags of its logger, besides flagVerbosity.
+	loggerFlags    = []string{"stderrthreshold", "vmodule", "log_dir", "log_file", "log_file_max_size", "log_backtrace_at"}
 	loggerSwitches = []string{"logtostderr", "alsologtostderr", "add_dir_header", "skip_headers", "skip_log_headers", "one_output"}
 )
 

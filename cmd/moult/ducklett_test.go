@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,11 +15,16 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/cli-runtime/pkg/resource"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -57,7 +63,7 @@ func as(t *testing.T, args ...string) (*ducklett, *pflag.FlagSet) {
 
 // What the flags and the variables of Ducklett's manifest come to.
 func TestDucklettRollouts(t *testing.T) {
-	d, flags := as(t, "--check-period=30", "--worker-concurrency=6", "--cp-concurrency=5", "--v=3")
+	d, flags := as(t, "--check-period=30", "--worker-concurrency=6", "--cp-concurrency=5")
 	if !d.isUsed(flags) {
 		t.Fatal("nothing is asked for")
 	}
@@ -174,8 +180,24 @@ func TestDucklettDefaults(t *testing.T) {
 			t.Errorf("%s asks for nothing", arg)
 		}
 	}
-	if _, flags := as(t, "--v=3", "--logtostderr"); d.isUsed(flags) {
+	if _, flags := as(t, "--vmodule=a=3", "--logtostderr"); d.isUsed(flags) {
 		t.Error("the logger's flags ask for NodeRollouts")
+	}
+}
+
+// Every flag of Ducklett's logger is taken, with one dash or two.
+func TestLoggerFlags(t *testing.T) {
+	args := []string{"ducklett"}
+	for _, name := range loggerFlags {
+		args = append(args, "-"+name+"=x", "--"+name, "x")
+	}
+	for _, name := range append([]string{flagVerbosity + "=3"}, loggerSwitches...) {
+		args = append(args, "-"+name, "--"+name)
+	}
+	flags := pflag.NewFlagSet("moult", pflag.ContinueOnError)
+	new(settings).bind(flags)
+	if err := flags.Parse(ofPeers(args)[1:]); err != nil || flags.NArg() > 0 {
+		t.Errorf("%v: %v, and %v are left", args, err, flags.Args())
 	}
 }
 
@@ -221,6 +243,57 @@ func TestDucklettSettings(t *testing.T) {
 	}
 	if s, _, fatal := load(t, nil, nil); len(fatal) > 0 || len(s.ducklettRollouts) != 0 {
 		t.Errorf("without the flags: %v, %v", s.ducklettRollouts, fatal)
+	}
+}
+
+// The example of Ducklett's README starts with Ducklett's Secret, as examples/ducklett has them.
+func TestDucklettExample(t *testing.T) {
+	all, err := resource.NewLocalBuilder().Unstructured().FilenameParam(false, &resource.FilenameOptions{Kustomize: "../../examples/ducklett"}).Flatten().Do().Infos()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var operator appsv1.Deployment
+	var secret corev1.Secret
+	for _, one := range all {
+		o := one.Object.(*unstructured.Unstructured)
+		into := map[string]any{"Deployment/moult": &operator, "Secret/ducklett": &secret}[o.GetKind()+"/"+o.GetName()]
+		if into == nil {
+			continue
+		}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(o.Object, into, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if operator.Namespace == "" || operator.Namespace != secret.Namespace {
+		t.Fatalf("the operator is in namespace %q, its Secret in %q", operator.Namespace, secret.Namespace)
+	}
+	c := operator.Spec.Template.Spec.Containers[0]
+	for _, e := range c.Env {
+		if from := e.ValueFrom; from != nil && from.SecretKeyRef != nil && from.SecretKeyRef.Name == secret.Name {
+			e.Value = secret.StringData[from.SecretKeyRef.Key]
+		}
+		t.Setenv(e.Name, e.Value)
+	}
+	called := slices.Concat(c.Command, c.Args)
+	if diff := cmp.Diff([]string{"./ducklett", "--check-period=30", "--concurrency=2", "--v=3"}, called); diff != "" {
+		t.Errorf("command (-want +got):\n%s", diff)
+	}
+	args := ofPeers(called)
+	s, problems, fatal := load(t, args[1:], nil)
+	if len(problems)+len(fatal) > 0 || args[0] != "controller" || s.level() != -3 {
+		t.Fatalf("moult %v: level %d, %v, %v", args, s.level(), problems, fatal)
+	}
+	for name, concurrency := range map[string]int32{rolloutWorkers: 2, rolloutPlane: 3} {
+		r := s.ducklettRollouts[name]
+		azure := r.Replacement.Provider.Azure
+		if r.Strategy.MaxConcurrent.IntVal != concurrency || r.Replacement.CheckPeriod.Duration != 30*time.Second || azure.Credential != v1alpha1.AzureCredentialManaged ||
+			azure.SubscriptionID != secret.StringData["SubscriptionID"] || azure.ResourceGroup != secret.StringData["ResourceGroup"] {
+			t.Errorf("%s is %+v", name, r)
+		}
+	}
+	// etcd's certificates are where Ducklett has them mounted.
+	if !slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == s.etcdCertificates }) {
+		t.Errorf("%s is not among the mounts %v", s.etcdCertificates, c.VolumeMounts)
 	}
 }
 

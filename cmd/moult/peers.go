@@ -16,8 +16,9 @@ var (
 	setImageFlags = []string{"imageid", "provider", "scale-set", "dry-run"}
 	// brupopFlags choose between operator and agent, in the program of the Bottlerocket update operator and of Dogswatch.
 	brupopFlags = []string{flagController, flagAgent, "nodeName"}
-	// controllerFlags are all flags of the operators.
-	controllerFlags = slices.Concat(ducklettFlags, loggerFlags, loggerSwitches, brupopFlags, []string{"debug", "skip-mitigation", "help"})
+	// operatorFlags are those by which an operator is recognised, and controllerFlags are all.
+	operatorFlags   = slices.Concat(ducklettFlags, brupopFlags, []string{flagConcurrency})
+	controllerFlags = slices.Concat(operatorFlags, loggerFlags, loggerSwitches, []string{flagVerbosity, "debug", "skip-mitigation", "help"})
 )
 
 // Flags of the Bottlerocket update operator.
@@ -30,10 +31,13 @@ const (
 // name, called[0], and by their flags. Other arguments are returned unchanged.
 func ofPeers(called []string) []string {
 	name, args := strings.TrimSuffix(filepath.Base(called[0]), ".exe"), called[1:]
-	isOperators := func(arg string) bool { return isFlag(arg, ducklettFlags) || isFlag(arg, brupopFlags) }
+	isOperators := func(arg string) bool { return isFlag(arg, operatorFlags) }
 	switch {
 	case name == setimage.Alias:
 		return doubleDashed(append([]string{setImage}, args...), setImageFlags)
+	case name == nameDucklett:
+		// The period is its default. The flag makes the NodeRollouts, also where no other is given.
+		return doubleDashed(append([]string{"controller", "--" + flagCheckPeriod + "=300"}, args...), controllerFlags)
 	case len(args) == 0:
 		return args
 	case args[0] == setImage || args[0] == setimage.Alias:

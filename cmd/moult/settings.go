@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"go.uber.org/zap/zapcore"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -36,6 +37,7 @@ type settings struct {
 	etcdCertificates                          string
 	controllers, watchNamespace               string
 	affinitySupport, logLevel                 string
+	verbosity                                 int8
 	debug, leaderElect, allowLocal            bool
 	kubeconfig, master, nodeName              string
 	metricsAddress, probeAddress              string
@@ -59,6 +61,9 @@ var allControllers = []string{controllerPlan, controllerDaemonSet, controllerHos
 func (s *settings) runs(controller string) bool {
 	return slices.Contains(strings.Split(s.controllers, ","), controller)
 }
+
+// flagVerbosity is a flag of Ducklett's logger.
+const flagVerbosity = "v"
 
 // flagValidationMode: an invalid variable is an error here. The default would promote canaries that a person wants to see first.
 const flagValidationMode = "eds-validation-mode"
@@ -135,21 +140,33 @@ func (s *settings) bind(flags *pflag.FlagSet) *variables {
 
 	// Flags of the peers' programs. system-upgrade-controller takes --service-account; the others are those of ExtendedDaemonSet, of the Bottlerocket
 	// update operator and Dogswatch, and of Ducklett's logger.
-	same := map[string]string{"metrics-addr": "metrics-bind-address", "enable-leader-election": "leader-elect", "nodeName": "node-name"}
+	same := map[string]string{
+		"metrics-addr": "metrics-bind-address", "enable-leader-election": "leader-elect", "nodeName": "node-name", flagConcurrency: flagWorkerConcurrency,
+	}
 	flags.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		return pflag.NormalizedName(cmp.Or(same[name], name))
 	})
 	flags.StringVar(&s.logLevel, "loglevel", "info", "debug is --debug")
 	_ = flags.MarkHidden("loglevel")
+	flags.Int8Var(&s.verbosity, flagVerbosity, 0, "1 is --debug, more is what libraries log")
+	_ = flags.MarkHidden(flagVerbosity)
 	v.ignore([]string{"service-account", "logEncoder", "leader-election-resource"}, []string{"pprof", "ddProfilingEnabled", flagController, flagAgent, "skip-mitigation"})
 	v.ignore(loggerFlags, loggerSwitches)
 	return v
 }
 
+// level returns the lowest level that is logged. In zap it is the negative of a verbosity, and --debug is the verbosity 1.
+func (s *settings) level() zapcore.Level {
+	verbosity := max(s.verbosity, 0)
+	if s.debug || s.logLevel == "debug" {
+		verbosity = max(verbosity, 1)
+	}
+	return -zapcore.Level(verbosity)
+}
+
 // complete checks settings against each other, and derives others.
 func (s *settings) complete(v *variables) (problems []error) {
 	s.NodeName = s.nodeName
-	s.debug = s.debug || s.logLevel == "debug"
 	s.daemons.NodeName = s.affinitySupport != "1"
 	if namespaces := strings.FieldsFunc(s.watchNamespace, func(r rune) bool { return r == ',' || r == ' ' }); len(namespaces) > 0 {
 		s.daemons.Namespaces = map[string]cache.Config{}

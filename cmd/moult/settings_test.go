@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
+	"go.uber.org/zap/zapcore"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -287,6 +288,27 @@ func TestHelp(t *testing.T) {
 	}
 	if strings.Contains(out.String(), "service-account") {
 		t.Error("the ignored --service-account is in the help")
+	}
+}
+
+// Each of the peers' flags for more of the log is taken, and the highest counts.
+func TestLogLevel(t *testing.T) {
+	for args, want := range map[string]zapcore.Level{
+		"": 0, "--debug": -1, "--loglevel=debug": -1, "--loglevel=info": 0, "--v=0": 0, "--v=3": -3, "--debug --v=3": -3, "--debug --v=0": -1, "--v=-1": 0,
+	} {
+		if s, _, fatal := load(t, strings.Fields(args), nil); s.level() != want || len(fatal) > 0 {
+			t.Errorf("%s: level %d, %v, want %d", args, s.level(), fatal, want)
+		}
+	}
+}
+
+// The flags and variables of ExtendedDaemonSet's controller that have another name here, or mean nothing.
+func TestExtendedDaemonSetFlags(t *testing.T) {
+	s, problems, fatal := load(t, []string{
+		"--metrics-addr=:9", "--enable-leader-election", "--loglevel=debug", "--logEncoder=json", "--leader-election-resource=leases", "--pprof", "--ddProfilingEnabled",
+	}, nil)
+	if len(problems)+len(fatal) > 0 || s.metricsAddress != ":9" || !s.leaderElect || s.level() != zapcore.DebugLevel {
+		t.Errorf("metrics at %s, leader election %t, level %d, %v, %v", s.metricsAddress, s.leaderElect, s.level(), problems, fatal)
 	}
 }
 

@@ -78,6 +78,7 @@ func TestProgram(t *testing.T) {
 			"moult":      {Type: tar.TypeReg, Mode: 0o755, Size: info.Size()},
 			"tmp/":       {Type: tar.TypeDir, Mode: 0o1777},
 
+			"ducklett":                {Type: tar.TypeSymlink, Mode: 0o777, Link: "moult"},
 			"update-azure-image-tags": {Type: tar.TypeSymlink, Mode: 0o777, Link: "moult"},
 		}
 		if diff := cmp.Diff(want, entries(t, img)); diff != "" {

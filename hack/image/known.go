@@ -52,8 +52,10 @@ func Program(tag, binary, version string) Spec {
 		},
 	}
 	if tag == Operator {
-		// The name by which Ducklett's users set the image of scale sets.
-		spec.Files["/update-azure-image-tags"] = File{Link: strings.TrimPrefix(entrypoint, "/")}
+		// The paths in Ducklett's image: of its program, and of the one that sets the image of scale sets.
+		for _, alias := range []string{"/ducklett", "/update-azure-image-tags"} {
+			spec.Files[alias] = File{Link: strings.TrimPrefix(entrypoint, "/")}
+		}
 	}
 	if version != "" {
 		spec.Labels["org.opencontainers.image.version"] = version
