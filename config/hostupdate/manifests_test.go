@@ -64,6 +64,9 @@ func TestManifests(t *testing.T) {
 			}
 		}
 		got[ds.Name] = p
+		if s.PriorityClassName != "system-node-critical" {
+			t.Errorf("%s has the priority class %q", ds.Name, s.PriorityClassName)
+		}
 		if *s.AutomountServiceAccountToken || !*c.SecurityContext.ReadOnlyRootFilesystem || s.HostNetwork || s.HostIPC || len(s.Containers) != 1 {
 			t.Errorf("%s has more than it needs", ds.Name)
 		}

@@ -15,6 +15,7 @@ import (
 
 func TestLabelNodes(t *testing.T) {
 	const label, optOut = "bottlerocket.aws/updater-interface-version", "noderollout.moult.dev/r"
+	const labelThar = "thar.amazonaws.com/platform-version"
 	newNode := func(name string, nodeLabels map[string]string) *corev1.Node {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: nodeLabels}}
 		n.Status.NodeInfo.OSImage = "Bottlerocket OS 1.20.3 (aws-k8s-1.30)"
@@ -27,7 +28,9 @@ func TestLabelNodes(t *testing.T) {
 				newNode("labelled", map[string]string{"pool": "a", label: "1.0.0"}),
 				newNode("opted-out", map[string]string{"pool": "a", optOut: v1alpha1.LabelNodeRolloutDisabled}),
 				newNode("elsewhere", map[string]string{"pool": "b"}),
+				newNode("thar", map[string]string{"pool": "a"}),
 			}
+			nodes[4].Status.NodeInfo.OSImage = "Thar, The Operating System (0.2.1)" // as the last of Dogswatch's time
 			c := fake.NewClientBuilder().Build()
 			for i, n := range nodes {
 				if err := c.Create(t.Context(), n); err != nil {
@@ -48,13 +51,15 @@ func TestLabelNodes(t *testing.T) {
 			}
 			got := map[string]string{}
 			for i := range all.Items {
-				if value := all.Items[i].Labels[label]; value != "" {
-					got[all.Items[i].Name] = value
+				for _, key := range []string{label, labelThar} {
+					if value := all.Items[i].Labels[key]; value != "" {
+						got[all.Items[i].Name] = key + "=" + value
+					}
 				}
 			}
-			want := map[string]string{"labelled": "1.0.0"}
+			want := map[string]string{"labelled": label + "=1.0.0"}
 			if enabled {
-				want["selected"] = "2.0.0"
+				want["selected"], want["thar"] = label+"=2.0.0", labelThar+"=1.0.0"
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("labels (-want +got)\n%s", diff)
