@@ -5,10 +5,12 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/agent/host"
@@ -174,6 +176,30 @@ func TestHost(t *testing.T) {
 		`these are 1.0.0, 2.0.0, sentinel`
 	if err == nil || err.Error() != want {
 		t.Errorf("error %v", err)
+	}
+}
+
+// The agent finds the API server by $KUBECONFIG, as those of the Bottlerocket update operator and of Dogswatch did.
+func TestKubeconfigVariable(t *testing.T) {
+	s := &settings{}
+	flags := pflag.NewFlagSet("run", pflag.ContinueOnError)
+	s.bind(flags)
+	if err := s.load(flags, func(name string) (string, bool) { return "/etc/" + name, name == "KUBECONFIG" }); err != nil || s.kubeconfig != "/etc/KUBECONFIG" {
+		t.Errorf("kubeconfig is %q, %v", s.kubeconfig, err)
+	}
+}
+
+// The root of a host is where the shipped DaemonSets mount it, as those of the Bottlerocket update operator and of Dogswatch did.
+func TestHostRoots(t *testing.T) {
+	for i, of := range []struct{ root, manifest string }{{"/.bottlerocket/rootfs", "agent-updog.yaml"}, {"/.thar/rootfs", "agent-thar.yaml"}} {
+		h, err := (&settings{}).host(v1alpha1.HostProtocols[i], v1alpha1.InterfaceUpdog)
+		if err != nil || !strings.Contains(fmt.Sprintf("%+v", h), "root:"+of.root) {
+			t.Errorf("the host is %+v, %v, want one at %s", h, err, of.root)
+		}
+		manifest, err := os.ReadFile("../../config/hostupdate/" + of.manifest)
+		if err != nil || !strings.Contains(string(manifest), "mountPath: "+of.root+"\n") {
+			t.Errorf("%s does not mount the host at %s: %v", of.manifest, of.root, err)
+		}
 	}
 }
 

@@ -207,6 +207,12 @@ func TestOwnExamplesAreValid(t *testing.T) {
 	if err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
+	for _, overlay := range []string{"bottlerocket", "ducklett"} {
+		out, err := kubectl(t.Context(), "apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict", "-k", "../../examples/"+overlay)
+		if err != nil {
+			t.Errorf("%s: %v\n%s", overlay, err, out)
+		}
+	}
 }
 
 // waits returns what a Plan says of a waiting node, once one waits for this reason.

@@ -1173,6 +1173,8 @@ func TestMarksOfDucklettStay(t *testing.T) {
 	} {
 		p := passOf(t, v1alpha1.NodeRolloutStatus{}, nodeNamed("old", func(n *corev1.Node) {
 			n.Annotations[v1alpha1.AnnotationDucklettStatus] = v1alpha1.DucklettUpgradeDrainStarted
+			n.Annotations[v1alpha1.AnnotationDucklettImage], n.Annotations[v1alpha1.AnnotationDucklettDrain] = "two", "1790000000"
+			n.Spec.Taints = []corev1.Taint{{Key: v1alpha1.TaintDucklett, Value: "1790000000", Effect: corev1.TaintEffectNoSchedule}}
 		}))
 		p.world.Attempt = p.attempt
 		p.world.Sets["set"] = &machine.Set{Set: cloud.Set{Name: "set"}, Known: true, Machines: []cloud.Machine{{ID: "m-old", ProviderID: "sky://old"}, {ID: "m-new", UpToDate: true}}}

@@ -48,6 +48,31 @@ func TestCountBesideALargerDaemonSet(t *testing.T) {
 	}
 }
 
+// The counts of the status are those of ExtendedDaemonSet: of nodes, of their pods, and of those pods that are ready or have the template.
+func TestStatusCounts(t *testing.T) {
+	w := newWorld(6).has("new", nil, 0).has("new", unready, 1).has("old", nil, 2).has("old", unscheduled, 3, 4)
+	w.eds.Spec.Strategy.RollingUpdate.MaxPodSchedulerFailure = ptr.To(intstr.FromInt32(1))
+	p := w.look(t)
+	p.Summarize("", nil)
+	s := &p.EDS.Status
+	if got, want := [6]int32{s.Desired, s.Current, s.Ready, s.Available, s.UpToDate, s.IgnoredUnresponsiveNodes}, [6]int32{6, 5, 2, 2, 2, 1}; got != want {
+		t.Errorf("desired, current, ready, available, up to date and ignored are %v, want %v", got, want)
+	}
+	if s.State != edsv1.StateRunning || s.ActiveReplicaSet != "foo-new" {
+		t.Errorf("the state is %q, the active revision %s", s.State, s.ActiveReplicaSet)
+	}
+	if active := p.ReplicaSetStatus(p.Find("foo-new")); active.Status != edsv1.ReplicaSetActive || active.Desired != 6 || active.Current != 2 || active.Ready != 1 {
+		t.Errorf("the active revision says %+v", active)
+	}
+	if old := p.ReplicaSetStatus(p.Find("foo-old")); old.Status != edsv1.ReplicaSetUnknown || old.Current != 3 {
+		t.Errorf("the old revision says %+v", old)
+	}
+	p = newWorld(3).trying().has("new", nil, 0).lookCanary(t)
+	if tried := p.ReplicaSetStatus(p.Find("foo-new")); tried.Status != edsv1.ReplicaSetCanary || tried.Desired != 1 || tried.Current != 1 {
+		t.Errorf("the canary's revision says %+v", tried)
+	}
+}
+
 // A revision that is active has not failed, whatever was written of it in the moment in which it passed.
 func TestActiveRevisionHasNotFailed(t *testing.T) {
 	w := newWorld(1).has("new", nil, 0)
@@ -58,8 +83,8 @@ func TestActiveRevisionHasNotFailed(t *testing.T) {
 	}
 	w.eds.Status.ActiveReplicaSet = "foo-old"
 	p = w.look(t)
-	if s := p.ReplicaSetStatus(p.Find("foo-new")); !edsv1.IsConditionTrue(s.Conditions, edsv1.ConditionCanaryFailed) {
-		t.Errorf("one that is not active has not failed: %+v", s.Conditions)
+	if s := p.ReplicaSetStatus(p.Find("foo-new")); !edsv1.IsConditionTrue(s.Conditions, edsv1.ConditionCanaryFailed) || s.Status != edsv1.ReplicaSetCanaryFailed {
+		t.Errorf("one that is not active has not failed: %+v", s)
 	}
 }
 

@@ -32,6 +32,8 @@ func TestSettingsThatCount(t *testing.T) {
 	goes.DeletionTimestamp = &metav1.Time{Time: now}
 	other := setting("new", time.Minute, "n0")
 	other.Spec.Reference.Name = "bar"
+	ofAnyKind := setting("new", time.Minute, "n0")
+	ofAnyKind.Spec.Reference.Kind, ofAnyKind.Spec.Reference.APIVersion = "Anything", "v0"
 	unreadable := says(setting("old", time.Hour, ""), edsv1.SettingValid)
 	unreadable.Spec.NodeSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "x", Operator: "Sometimes"}}
 	was := says(setting("old", time.Hour, ""), edsv1.SettingError)
@@ -45,6 +47,7 @@ func TestSettingsThatCount(t *testing.T) {
 		"and as soon as it goes":                  {[]edsv1.ExtendedDaemonsetSetting{was, goes}, []string{"old"}},
 		"and as soon as it selects other nodes":   {[]edsv1.ExtendedDaemonsetSetting{was, says(setting("new", time.Minute, "elsewhere"), edsv1.SettingValid)}, []string{"new", "old"}},
 		"and as soon as it is for others":         {[]edsv1.ExtendedDaemonsetSetting{was, other}, []string{"old"}},
+		"whatever kind its reference names":       {[]edsv1.ExtendedDaemonsetSetting{was, ofAnyKind}, []string{"new"}},
 		"never one that can't be read":            {[]edsv1.ExtendedDaemonsetSetting{unreadable}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
