@@ -45,6 +45,6 @@ func TestUnitMetrics(t *testing.T) {
 		}
 	}
 	if ForgetNodeRollout(r.NamespacedName); strings.Contains(told(t, "moult_units", "moult_units_waiting"), "name=units ") {
-		t.Error("a rollout that is gone is told of")
+		t.Error("a rollout that is gone is still in the metrics")
 	}
 }

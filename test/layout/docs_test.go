@@ -19,7 +19,7 @@ import (
 )
 
 // peerPages are the pages on the systems that Moult takes over. Each has tables of every name of its system. Those names are listed in
-// testdata/peers, one a line, and those of fields in testdata of config/crd. The tables of a kind's fields stand below a heading with its name.
+// testdata/peers, one a line, and those of fields in testdata of config/crd. The tables of a kind's fields are below a heading with its name.
 var peerPages = []struct {
 	peer string
 	// kinds are the kinds of the peer that Moult has, and the files with their fields.
@@ -35,7 +35,7 @@ var peerPages = []struct {
 	}},
 }
 
-// TestPeerTables checks that each name of a peer stands in a table of its page, whose columns are the name, what Moult does with it, and the test
+// TestPeerTables checks that each name of a peer is in a table of its page, whose columns are the name, what Moult does with it, and the test
 // that proves it. What Moult does not do has a reason in place of the test.
 func TestPeerTables(t *testing.T) {
 	declared := testsOf(t)
