@@ -26,6 +26,9 @@ type clouds struct {
 	connected map[string]cloud.Cloud
 }
 
+// maxClouds is how many connections are kept.
+const maxClouds = 64
+
 func newClouds(getenv func(string) string) *clouds {
 	c := &clouds{getenv: getenv, connected: map[string]cloud.Cloud{}}
 	c.connect = c.dial
@@ -52,6 +55,9 @@ func (c *clouds) of(ctx context.Context, p *v1alpha1.CloudProvider) (cloud.Cloud
 	made, err := c.connect(context.WithoutCancel(ctx), p.DeepCopy())
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the cloud, %w", err) // made may be a nil pointer in an interface that is not nil.
+	}
+	if len(c.connected) >= maxClouds {
+		clear(c.connected) // Providers of rollouts that are gone are among them. The others connect again.
 	}
 	c.connected[string(key)] = made
 	return made, nil

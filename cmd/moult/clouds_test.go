@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -62,6 +63,20 @@ func TestCloudsAreMadeOnce(t *testing.T) {
 }
 
 // What is missing is said, before any credentials are looked for.
+// Whoever changes a provider again and again does not make the operator keep all these clouds.
+func TestCloudsAreBounded(t *testing.T) {
+	c := newClouds(in(nil))
+	c.connect = func(context.Context, *v1alpha1.CloudProvider) (cloud.Cloud, error) { return &noCloud{}, nil }
+	for i := range 3 * maxClouds {
+		if _, err := c.of(t.Context(), &v1alpha1.CloudProvider{AWS: &v1alpha1.AWSProvider{Region: strconv.Itoa(i)}}); err != nil {
+			t.Fatal(err)
+		}
+		if len(c.connected) > maxClouds {
+			t.Fatalf("%d clouds are kept", len(c.connected))
+		}
+	}
+}
+
 func TestCloudsOfHalfAProvider(t *testing.T) {
 	for name, tc := range map[string]struct {
 		environment map[string]string

@@ -600,6 +600,14 @@ func tokensWithoutTheNode(t *testing.T, own, other string) {
 	ofSecret.refused("a token of a Secret", "which for this token is not known", http.MethodPatch, nodePath(own), mergePatch, body)
 	ofSecret.asNode(own).refused("a token of a Secret", "impersonate", http.MethodGet, nodePath(own), "", nil)
 
+	// The API server binds a token to a Node for whoever may make tokens. It then names the Node, but no pod that runs there.
+	n := &corev1.Node{}
+	if err := world.Get(t.Context(), client.ObjectKey{Name: own}, n); err != nil {
+		t.Fatal(err)
+	}
+	ofNode := stealBound(t, namespace, agentAccount, &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Node", Name: own, UID: n.UID})
+	ofNode.refused("a token of the Node alone", "which for this token is not known", http.MethodPatch, nodePath(own), mergePatch, body)
+
 	elsewhere := steal(t, namespace, agentAccount, other)
 	elsewhere.refused("the token of another node", othersNode+", which for this token is "+other, http.MethodPatch, nodePath(own), mergePatch, body)
 	elsewhere.asNode(own).refused("the token of another node", "impersonate", http.MethodGet, nodePath(own), "", nil)
