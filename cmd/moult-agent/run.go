@@ -69,6 +69,7 @@ func (s *settings) host(protocol v1alpha1.HostProtocol, value string) (host.Host
 func (s *settings) run(cmd *cobra.Command) (err error) {
 	s.agent.Log = zap.New(zap.WriteTo(cmd.ErrOrStderr()))
 	s.agent.Host = s.host
+	s.agent.RequirePolicy = s.kubeconfig == "" // The policy is for the account of Pods.
 	if s.agent.Config, err = s.restConfig(); err != nil {
 		return err
 	}

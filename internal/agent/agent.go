@@ -26,6 +26,8 @@ type Options struct {
 	Config *rest.Config
 	// ReadAsNode says as whom the Node is read. Default ReadAsNodeAuto.
 	ReadAsNode ReadAsNode
+	// RequirePolicy ends Run if the API server accepts a write that the policy moult-agent forbids.
+	RequirePolicy bool
 	// Host makes the host for the value of the Node's label. It is called once, when the label is known. If it fails, every action fails with
 	// the same error.
 	Host func(protocol v1alpha1.HostProtocol, hostInterface string) (host.Host, error)

@@ -20,6 +20,11 @@ import (
 func (a *Agent) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer func() { cancel(); a.running.Wait() }()
+	if a.options.RequirePolicy {
+		if err := a.requirePolicy(ctx); err != nil {
+			return err
+		}
+	}
 	a.running.Go(func() { a.client.watch(ctx, a.observed) })
 	a.check = a.clock.After(a.firstCheck)
 	for {

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// errNoPolicy says that nothing bounds what a stolen token of an agent can do.
+var errNoPolicy = errors.New("the API server would let this agent change any label of its Node: " +
+	"the ValidatingAdmissionPolicy moult-agent or its binding is missing, apply config/hostupdate")
+
+// forbidden is a write that the policy moult-agent refuses.
+const forbidden = `{"metadata":{"labels":{"moult.dev/agent-may-not-write-this":"true"}}}`
+
+// requirePolicy tries a forbidden write as a dry run. It returns nil once that is refused, or the context ends, and errNoPolicy if it is accepted.
+// Other errors, such as a Node that does not exist yet, do not tell: it tries again.
+func (a *Agent) requirePolicy(ctx context.Context) error {
+	again := backoff(time.Second, time.Minute)
+	for {
+		err := a.client.tryWrite(ctx, []byte(forbidden))
+		switch {
+		case ctx.Err() != nil, apierrors.IsForbidden(err):
+			return nil
+		case err == nil:
+			return errNoPolicy
+		}
+		a.log.Info("it is not known yet if the policy moult-agent is there", "error", err.Error())
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-a.clock.After(again.Step()):
+		}
+	}
+}
+
+// tryWrite patches the Node as a dry run.
+func (c *nodeClient) tryWrite(ctx context.Context, body []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	_, err := c.writer.Patch(ctx, c.name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager, DryRun: []string{metav1.DryRunAll}})
+	return err
+}
