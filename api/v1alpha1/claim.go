@@ -39,6 +39,8 @@ type Claim struct {
 	Uncordon bool `json:"uncordon,omitempty"`
 	// From is the host's version at the start of the turn, if known.
 	From string `json:"from,omitempty"`
+	// Back is true when the host returns to its other partitions, which hold the revision.
+	Back bool `json:"back,omitempty"`
 	// Machine is the cloud's name of the node's machine, if the turn deletes it.
 	Machine string `json:"machine,omitempty"`
 	// Cordoned is when the node was cordoned for the change. The drain's timeout counts from it. It is set again when the

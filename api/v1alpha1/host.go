@@ -66,11 +66,14 @@ const (
 	HostActionPrepare HostAction = "prepare-update"
 	// HostActionPerform: let the next boot start the update.
 	HostActionPerform HostAction = "perform-update"
+	// HostActionRollback: let the next boot start the other partitions, which hold AnnotationHostWanted. The operator requests it in place
+	// of the two above, on a drained node. Only Moult's agents know it.
+	HostActionRollback HostAction = "rollback-update"
 	// HostActionReboot: reboot, and find out whether there is a further update. Only this disrupts what runs on the node. Agents of other
 	// operators only reboot.
 	HostActionReboot HostAction = "reboot-update"
-	// HostActionReset: undo HostActionPerform, so that the next boot starts the running version, and find out whether there
-	// is an update. It ends a turn that is stopped after HostActionPerform. Only Moult's agents undo anything; others treat
+	// HostActionReset: undo HostActionPerform or HostActionRollback, so that the next boot starts the running version, and find out whether there
+	// is an update. It ends a turn that is stopped after one of these. Only Moult's agents undo anything; others treat
 	// it like HostActionStabilize.
 	HostActionReset HostAction = "reset-state"
 )
@@ -95,8 +98,8 @@ const (
 
 // Moult's own keys on the Node, besides those of the protocol. The operator writes the first three, the agent the others.
 const (
-	// AnnotationHostWanted is the target version of the host. The operator writes it with HostActionPrepare. If the host
-	// now offers another version, its agent does nothing and reports HostStateError. Absent: the version that the host
+	// AnnotationHostWanted is the target version of the host. The operator writes it with HostActionPrepare, or HostActionRollback. If the
+	// host now offers another version, its agent does nothing and reports HostStateError. Absent: the version that the host
 	// offers.
 	AnnotationHostWanted = "moult.dev/host-wanted"
 	// LabelBeforeReboot is "true" while the operator waits for the annotations of spec.hostUpdate.hooks.beforeReboot.

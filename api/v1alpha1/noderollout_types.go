@@ -263,6 +263,12 @@ type NodeRolloutStatus struct {
 	// image's name and an identifier of the machine model, or only the identifier if scale sets have several images.
 	// +optional
 	Revision string `json:"revision,omitempty"`
+	// LastComplete is the version that all hosts ran when the rollout was last complete. A rollback returns to it.
+	// +optional
+	LastComplete string `json:"lastComplete,omitempty"`
+	// RolledBack is the failed version from which hosts are brought back to lastComplete.
+	// +optional
+	RolledBack string `json:"rolledBack,omitempty"`
 	// Counts of the selected nodes by state.
 	// +optional
 	Counts *UnitCounts `json:"counts,omitempty"`

@@ -9,6 +9,8 @@ import (
 
 // Strategy is how fast and in which order a rollout goes. Percentages are of the nodes that the rollout selects, without
 // those that opted out.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.rollback) || !self.rollback || has(self.maxFailures) || (has(self.waves) && size(self.waves) > 0)",message="rollback needs maxFailures or waves, which say when",fieldPath=".rollback"
 type Strategy struct {
 	// MaxConcurrent is how many nodes may be in a turn at once: a count, or a percentage such as "10%", which is rounded
 	// down but is at least 1 node; 0 and "0%" start nothing. Default: for a Plan spec.concurrency, otherwise 1.
@@ -49,6 +51,12 @@ type Strategy struct {
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 && self <= 2147483647 : self.matches('^(100|[1-9]?[0-9])%$')",message="must be a count of 0 or more, or a percentage from 0% to 100%"
 	MaxFailures *intstr.IntOrString `json:"maxFailures,omitempty"`
+
+	// Rollback returns nodes to the last complete revision when the failure limit has halted the rollout: maxFailures, or the first of
+	// waves. A Plan runs the Job of the earlier version. A host returns to its other partitions. A scale set gets its previous image.
+	// Default false. With false again nodes are brought to what failed.
+	// +optional
+	Rollback bool `json:"rollback,omitempty"`
 
 	// Retries repeats failed turns automatically. Absent: never.
 	// +optional

@@ -32,6 +32,7 @@ strategy:
   waves: [{name: canary, size: 1, soak: 1h, approval: Manual}, {size: 10%}, {nodeSelector: {matchLabels: {a: b}}}]
   soak: 5m
   maxFailures: 1
+  rollback: true
   retries: {limit: 3, backoff: 1m, maxBackoff: 1h}
   turnTimeout: 1h
   windows: [{schedule: '0 22 * * 1-5', duration: 6h, timeZone: Europe/Berlin}]
@@ -95,6 +96,9 @@ hostUpdate:
 	{goes + "{order: [{by: Age}]}", `spec.strategy.order[0].by: Unsupported value: "Age"`},
 	{goes + "{waves: [{name: a}]}", "spec.strategy.waves[0]: Invalid value: size or nodeSelector must be given"},
 	{goes + "{waves: [{name: a, size: 1}, {name: a, size: 1}]}", "spec.strategy.waves: Invalid value: the names of waves must differ"},
+	{goes + "{rollback: true}", "spec.strategy.rollback: Invalid value: rollback needs maxFailures or waves, which say when"},
+	{goes + "{rollback: true, waves: [{size: 1}]}", ""},
+	{goes + "{rollback: false}", ""},
 	{goes + "{turnTimeout: 0s}", `spec.strategy.turnTimeout: Invalid value: "0s": must be positive`},
 	{goes + "{soak: -1s}", `spec.strategy.soak: Invalid value: "-1s": ` + negative},
 	{goes + "{windows: [{schedule: '0 22 * *', duration: 2h}]}", "spec.strategy.windows[0].schedule"},

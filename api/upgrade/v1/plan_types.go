@@ -285,6 +285,13 @@ type PlanStatus struct {
 	// ObservedGeneration is the metadata.generation that this status reflects.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// LastComplete is the revision that all nodes had when the Plan was last complete. A rollback returns to it.
+	// +optional
+	LastComplete *PlanRevision `json:"lastComplete,omitempty"`
+	// RolledBack is the failed revision from which nodes are brought back to lastComplete. latestVersion and latestHash are those of
+	// lastComplete then.
+	// +optional
+	RolledBack *PlanRevision `json:"rolledBack,omitempty"`
 	// Counts of the selected nodes by state.
 	// +optional
 	Counts *v1alpha1.UnitCounts `json:"counts,omitempty"`
@@ -306,4 +313,14 @@ type PlanStatus struct {
 	// +optional
 	// +listType=atomic
 	Waiting []v1alpha1.UnitStatus `json:"waiting,omitempty"`
+}
+
+// PlanRevision identifies what a Plan brings nodes to.
+type PlanRevision struct {
+	// Version is the resolved version.
+	Version string `json:"version"`
+	// Hash is the value of the node label.
+	Hash string `json:"hash"`
+	// Template identifies the Plan's Jobs.
+	Template string `json:"template"`
 }

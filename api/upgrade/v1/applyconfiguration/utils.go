@@ -26,6 +26,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &upgradev1.DrainSpecApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("Plan"):
 		return &upgradev1.PlanApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("PlanRevision"):
+		return &upgradev1.PlanRevisionApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("PlanSpec"):
 		return &upgradev1.PlanSpecApplyConfiguration{}
 	case v1.SchemeGroupVersion.WithKind("PlanStatus"):

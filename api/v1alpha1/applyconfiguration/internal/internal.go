@@ -567,6 +567,9 @@ var schemaYAML = typed.YAMLObject(`types:
           elementType:
             namedType: dev.moult.moult.api.v1alpha1.UnitStatus
           elementRelationship: atomic
+    - name: lastComplete
+      type:
+        scalar: string
     - name: observedGeneration
       type:
         scalar: numeric
@@ -579,6 +582,9 @@ var schemaYAML = typed.YAMLObject(`types:
           keys:
           - version
     - name: revision
+      type:
+        scalar: string
+    - name: rolledBack
       type:
         scalar: string
     - name: scaleSets
@@ -840,6 +846,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: retries
       type:
         namedType: dev.moult.moult.api.v1alpha1.Retries
+    - name: rollback
+      type:
+        scalar: boolean
     - name: soak
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration

@@ -149,6 +149,18 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: status
       type:
         namedType: dev.moult.moult.api.upgrade.v1.PlanStatus
+- name: dev.moult.moult.api.upgrade.v1.PlanRevision
+  map:
+    fields:
+    - name: hash
+      type:
+        scalar: string
+    - name: template
+      type:
+        scalar: string
+    - name: version
+      type:
+        scalar: string
 - name: dev.moult.moult.api.upgrade.v1.PlanSpec
   map:
     fields:
@@ -249,6 +261,9 @@ var schemaYAML = typed.YAMLObject(`types:
           elementType:
             namedType: dev.moult.moult.api.v1alpha1.UnitStatus
           elementRelationship: atomic
+    - name: lastComplete
+      type:
+        namedType: dev.moult.moult.api.upgrade.v1.PlanRevision
     - name: latestHash
       type:
         scalar: string
@@ -258,6 +273,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: observedGeneration
       type:
         scalar: numeric
+    - name: rolledBack
+      type:
+        namedType: dev.moult.moult.api.upgrade.v1.PlanRevision
     - name: turnSeconds
       type:
         scalar: numeric
@@ -377,6 +395,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: retries
       type:
         namedType: dev.moult.moult.api.v1alpha1.Retries
+    - name: rollback
+      type:
+        scalar: boolean
     - name: soak
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration

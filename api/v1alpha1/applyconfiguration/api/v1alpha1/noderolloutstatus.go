@@ -22,6 +22,10 @@ type NodeRolloutStatusApplyConfiguration struct {
 	// without versions it is "reboot-" and a number that increases after each complete rollout. With replacement it is the
 	// image's name and an identifier of the machine model, or only the identifier if scale sets have several images.
 	Revision *string `json:"revision,omitempty"`
+	// LastComplete is the version that all hosts ran when the rollout was last complete. A rollback returns to it.
+	LastComplete *string `json:"lastComplete,omitempty"`
+	// RolledBack is the failed version from which hosts are brought back to lastComplete.
+	RolledBack *string `json:"rolledBack,omitempty"`
 	// Counts of the selected nodes by state.
 	Counts *UnitCountsApplyConfiguration `json:"counts,omitempty"`
 	// Wave is the progress of the waves, if the strategy has any.
@@ -76,6 +80,22 @@ func (b *NodeRolloutStatusApplyConfiguration) WithObservedGeneration(value int64
 // If called multiple times, the Revision field is set to the value of the last call.
 func (b *NodeRolloutStatusApplyConfiguration) WithRevision(value string) *NodeRolloutStatusApplyConfiguration {
 	b.Revision = &value
+	return b
+}
+
+// WithLastComplete sets the LastComplete field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the LastComplete field is set to the value of the last call.
+func (b *NodeRolloutStatusApplyConfiguration) WithLastComplete(value string) *NodeRolloutStatusApplyConfiguration {
+	b.LastComplete = &value
+	return b
+}
+
+// WithRolledBack sets the RolledBack field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the RolledBack field is set to the value of the last call.
+func (b *NodeRolloutStatusApplyConfiguration) WithRolledBack(value string) *NodeRolloutStatusApplyConfiguration {
+	b.RolledBack = &value
 	return b
 }
 

@@ -31,6 +31,10 @@ type StrategyApplyConfiguration struct {
 	// starts no further node. 0 halts it at the first failure. Up to the limit a failed node frees its slot for the next.
 	// Absent: no limit, but a failed node keeps its slot. A failure in the first of several waves always halts the rollout.
 	MaxFailures *intstr.IntOrString `json:"maxFailures,omitempty"`
+	// Rollback returns nodes to the last complete revision when the failure limit has halted the rollout: maxFailures, or the first of
+	// waves. A Plan runs the Job of the earlier version. A host returns to its other partitions. A scale set gets its previous image.
+	// Default false. With false again nodes are brought to what failed.
+	Rollback *bool `json:"rollback,omitempty"`
 	// Retries repeats failed turns automatically. Absent: never.
 	Retries *RetriesApplyConfiguration `json:"retries,omitempty"`
 	// TurnTimeout is how long a turn may take, from the claim until the node is changed and healthy. After that the turn
@@ -99,6 +103,14 @@ func (b *StrategyApplyConfiguration) WithSoak(value v1.Duration) *StrategyApplyC
 // If called multiple times, the MaxFailures field is set to the value of the last call.
 func (b *StrategyApplyConfiguration) WithMaxFailures(value intstr.IntOrString) *StrategyApplyConfiguration {
 	b.MaxFailures = &value
+	return b
+}
+
+// WithRollback sets the Rollback field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Rollback field is set to the value of the last call.
+func (b *StrategyApplyConfiguration) WithRollback(value bool) *StrategyApplyConfiguration {
+	b.Rollback = &value
 	return b
 }
 

@@ -24,6 +24,11 @@ type PlanStatusApplyConfiguration struct {
 	Applying []string `json:"applying,omitempty"`
 	// ObservedGeneration is the metadata.generation that this status reflects.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
+	// LastComplete is the revision that all nodes had when the Plan was last complete. A rollback returns to it.
+	LastComplete *PlanRevisionApplyConfiguration `json:"lastComplete,omitempty"`
+	// RolledBack is the failed revision from which nodes are brought back to lastComplete. latestVersion and latestHash are those of
+	// lastComplete then.
+	RolledBack *PlanRevisionApplyConfiguration `json:"rolledBack,omitempty"`
 	// Counts of the selected nodes by state.
 	Counts *v1alpha1.UnitCounts `json:"counts,omitempty"`
 	// Wave is the progress of the waves, if the strategy has any.
@@ -88,6 +93,22 @@ func (b *PlanStatusApplyConfiguration) WithApplying(values ...string) *PlanStatu
 // If called multiple times, the ObservedGeneration field is set to the value of the last call.
 func (b *PlanStatusApplyConfiguration) WithObservedGeneration(value int64) *PlanStatusApplyConfiguration {
 	b.ObservedGeneration = &value
+	return b
+}
+
+// WithLastComplete sets the LastComplete field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the LastComplete field is set to the value of the last call.
+func (b *PlanStatusApplyConfiguration) WithLastComplete(value *PlanRevisionApplyConfiguration) *PlanStatusApplyConfiguration {
+	b.LastComplete = value
+	return b
+}
+
+// WithRolledBack sets the RolledBack field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the RolledBack field is set to the value of the last call.
+func (b *PlanStatusApplyConfiguration) WithRolledBack(value *PlanRevisionApplyConfiguration) *PlanStatusApplyConfiguration {
+	b.RolledBack = value
 	return b
 }
 
