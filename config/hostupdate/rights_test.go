@@ -406,6 +406,7 @@ func agentLeavesItsNodeAlone(t *testing.T, agent *thief, own string) {
 		attempts = append(
 			attempts,
 			attempt{"what is wanted", annotations, mergePatch, string(metadata("annotations", p.Wanted, "reboot-update"))},
+			attempt{"the way back", annotations, mergePatch, string(metadata("annotations", p.Wanted, string(v1alpha1.HostActionRollback)))},
 			attempt{"the interface", labels, mergePatch, string(metadata("labels", p.InterfaceLabel, "2.0.0"))},
 			attempt{"what is active, as a label", labels, mergePatch, string(metadata("labels", p.Active, ""))},
 		)

@@ -146,6 +146,8 @@ func (m *machine) Perform(ctx context.Context, version string) error {
 	return err
 }
 
+func (m *machine) Rollback(ctx context.Context) error { return m.call(ctx, "rollback") }
+
 func (m *machine) Revert(ctx context.Context) error {
 	err := m.call(ctx, "revert")
 	m.mu.Lock()

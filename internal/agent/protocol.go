@@ -29,6 +29,7 @@ type nodeState struct {
 	update   string
 	target   string
 	runs     string
+	previous string
 	boot     string
 	attempts int
 
@@ -53,6 +54,7 @@ func readNode(n *metav1.PartialObjectMetadata) (*nodeState, bool) {
 		update:        n.Annotations[protocol.Update],
 		target:        n.Annotations[v1alpha1.AnnotationHostTarget],
 		runs:          n.Annotations[v1alpha1.AnnotationHostVersion],
+		previous:      n.Annotations[v1alpha1.AnnotationHostPrevious],
 		boot:          n.Annotations[v1alpha1.AnnotationHostBoot],
 		attempts:      max(attempts, 0),
 		meta:          n,
@@ -97,7 +99,11 @@ func (s *nodeState) next() step {
 
 // isKnown reports whether the agent knows the action.
 func isKnown(action v1alpha1.HostAction) bool {
-	return isCheck(action) || action == v1alpha1.HostActionPrepare || action == v1alpha1.HostActionPerform || action == v1alpha1.HostActionReboot
+	switch action { //nolint:exhaustive // The others are checks, or not known.
+	case v1alpha1.HostActionPrepare, v1alpha1.HostActionPerform, v1alpha1.HostActionRollback, v1alpha1.HostActionReboot:
+		return true
+	}
+	return isCheck(action)
 }
 
 // isCheck reports whether an action only finds out whether there is an update, or also reverts one that was performed.

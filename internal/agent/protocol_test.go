@@ -50,6 +50,8 @@ func TestNext(t *testing.T) {
 		{"perform-update", "perform-update", "busy", "true"}:  act,
 		{"perform-update", "perform-update", "ready", "true"}: idle,
 		{"reboot-update", "perform-update", "ready", "true"}:  acknowledge,
+		{"rollback-update", "stabilize", "ready", "true"}:     acknowledge,
+		{"rollback-update", "rollback-update", "busy", ""}:    act,
 		{"reboot-update", "reboot-update", "busy", "true"}:    act,
 		{"reboot-update", "reboot-update", "ready", "true"}:   idle,
 		{"stabilize", "stabilize", "ready", "false"}:          idle,

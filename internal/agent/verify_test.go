@@ -63,6 +63,35 @@ func TestVerify(t *testing.T) {
 	}
 }
 
+// TestRollBack: the other partitions are booted only if they hold what is wanted.
+func TestRollBack(t *testing.T) {
+	const wanted, previous = v1alpha1.AnnotationHostWanted, v1alpha1.AnnotationHostPrevious
+	for name, tc := range map[string]struct {
+		others map[string]string
+		fails  error
+		want   string
+	}{
+		"what ran before":   {others: map[string]string{wanted: "v1.0.0", previous: "1.0.0"}},
+		"another version":   {others: map[string]string{wanted: "1.0.0", previous: "1.0.5"}, want: "the other partitions hold 1.0.5, and 1.0.0 is wanted"},
+		"nothing is known":  {others: map[string]string{wanted: "1.0.0"}, want: "the other partitions hold an unknown version, and 1.0.0 is wanted"},
+		"nothing is wanted": {others: map[string]string{previous: "1.0.0"}, want: "the other partitions hold 1.0.0, and none is wanted"},
+		"they can't boot":   {others: map[string]string{wanted: "1.0.0", previous: "1.0.0"}, fails: errors.New("no boot"), want: "no boot"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := readNode(nodeSaying(bottlerocketKeys, [4]string{"rollback-update", "rollback-update", "busy", "true"}, tc.others))
+			m := newMachine("1.1.0", "")
+			m.fails["rollback"] = tc.fails
+			o := (&Agent{host: m}).do(t.Context(), v1alpha1.HostActionRollback, s, false)
+			if got := text(o.err); got != tc.want {
+				t.Errorf("error %q, want %q", got, tc.want)
+			}
+			if refused := tc.want != "" && tc.fails == nil; refused != (m.count("rollback") == 0) {
+				t.Errorf("the host was ordered %d times", m.count("rollback"))
+			}
+		})
+	}
+}
+
 // TestVerifyLooks: a host that runs the right version says in the same answer what else it offers, if it can say so soon.
 func TestVerifyLooks(t *testing.T) {
 	for name, tc := range map[string]struct {

@@ -75,6 +75,8 @@ func (a *Agent) do(ctx context.Context, action v1alpha1.HostAction, s *nodeState
 		return outcome{err: a.host.Prepare(ctx, version)}
 	case v1alpha1.HostActionPerform:
 		return outcome{err: a.host.Perform(ctx, version)}
+	case v1alpha1.HostActionRollback:
+		return outcome{err: a.rollBack(ctx, s)}
 	case v1alpha1.HostActionReboot:
 		return a.rebootOrVerify(ctx, s, acknowledged)
 	case v1alpha1.HostActionReset:
@@ -83,6 +85,14 @@ func (a *Agent) do(ctx context.Context, action v1alpha1.HostAction, s *nodeState
 		}
 	}
 	return a.look(ctx)
+}
+
+// rollBack makes the next boot use the other partitions, if they hold the wanted version: what the host ran before.
+func (a *Agent) rollBack(ctx context.Context, s *nodeState) error {
+	if s.version == "" || strings.TrimPrefix(s.previous, "v") != strings.TrimPrefix(s.version, "v") {
+		return fmt.Errorf("the other partitions hold %s, and %s is wanted", cmp.Or(s.previous, "an unknown version"), cmp.Or(s.version, "none"))
+	}
+	return a.host.Rollback(ctx)
 }
 
 // look finds out what the host runs and offers.

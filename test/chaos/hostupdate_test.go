@@ -440,6 +440,9 @@ func (l *agentLife) Perform(_ context.Context, version string) error {
 	return nil
 }
 
+// Rollback is not ordered.
+func (l *agentLife) Rollback(context.Context) error { return l.alive() }
+
 // Revert makes the next boot one into what runs.
 func (l *agentLife) Revert(context.Context) error {
 	l.host.mu.Lock()

@@ -67,6 +67,8 @@ func (h *simulatedHost) Perform(context.Context, string) error {
 	return nil
 }
 
+func (h *simulatedHost) Rollback(context.Context) error { return nil }
+
 // Revert makes the running release the next one.
 func (h *simulatedHost) Revert(context.Context) error {
 	h.next = h.running

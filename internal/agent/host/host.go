@@ -42,7 +42,9 @@ type Host interface {
 	Prepare(ctx context.Context, version string) error
 	// Perform makes the next boot use the prepared version. ErrOther if another version is prepared.
 	Perform(ctx context.Context, version string) error
-	// Revert makes the next boot use the running version again, if Perform has changed that.
+	// Rollback makes the next boot use the other partitions, as they are. It fails if the host offers no way to them, or they can't boot.
+	Rollback(ctx context.Context) error
+	// Revert makes the next boot use the running version again, if Perform or Rollback has changed that.
 	Revert(ctx context.Context) error
 	// Reboot orders the reboot, and returns when the host has accepted the order. It may never return.
 	Reboot(ctx context.Context) error

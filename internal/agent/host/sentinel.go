@@ -5,6 +5,7 @@ package host
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -122,6 +123,11 @@ func (s *Sentinel) Prepare(ctx context.Context, version string) error {
 
 // Perform does the same as Prepare.
 func (s *Sentinel) Perform(ctx context.Context, version string) error { return s.Prepare(ctx, version) }
+
+// Rollback fails.
+func (s *Sentinel) Rollback(context.Context) error {
+	return errors.New("this host has no other partitions that are known")
+}
 
 // Revert does nothing, because Perform changes nothing.
 func (s *Sentinel) Revert(context.Context) error { return nil }

@@ -125,6 +125,11 @@ func (a *UpdateAPI) Perform(ctx context.Context, version string) error {
 	return err
 }
 
+// Rollback fails. The API goes to the other partitions only with an update that it has prepared since the boot.
+func (a *UpdateAPI) Rollback(context.Context) error {
+	return errors.New("the Update API offers no way to the other partitions")
+}
+
 // Revert deactivates the update. The update stays staged.
 func (a *UpdateAPI) Revert(ctx context.Context) error {
 	status, err := a.idleStatus(ctx)

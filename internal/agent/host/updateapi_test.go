@@ -472,6 +472,12 @@ func TestUpdateAPIRevert(t *testing.T) {
 	}
 }
 
+// TestNoWayBack: only updog's hosts have signpost.
+func TestNoWayBack(t *testing.T) {
+	failing(t, (&UpdateAPI{}).Rollback(t.Context()), "the Update API offers no way to the other partitions")
+	failing(t, (&Sentinel{}).Rollback(t.Context()), "this host has no other partitions that are known")
+}
+
 func TestUpdateAPIReboot(t *testing.T) {
 	for name, test := range map[string]struct {
 		exchange exchange

@@ -23,14 +23,16 @@ import (
 type Updog struct {
 	boot
 	at place
-	// The files on the host of updog and of os-release(5), and the command that reboots.
-	binary, release string
-	shutdown        []string
+	// The files on the host of updog, signpost and os-release(5), and the command that reboots.
+	binary, signpost, release string
+	shutdown                  []string
 	// Limits of how long updog may take: to find updates, to fetch one, and to make the next boot use it.
 	checkLimit, prepareLimit, performLimit time.Duration
 
 	// prepared is the version that update-image has written.
 	prepared string
+	// returns is true if the next boot uses the other partitions as they are.
+	returns bool
 }
 
 var _ Host = (*Updog)(nil)
@@ -40,7 +42,7 @@ var _ Host = (*Updog)(nil)
 func NewUpdog(root, bootIDFile string) *Updog {
 	return &Updog{
 		boot: boot{bootIDFile}, at: place{root: root},
-		binary: "/usr/bin/updog", release: "/etc/os-release", shutdown: []string{"shutdown", "-r", "now"},
+		binary: "/usr/bin/updog", signpost: "/usr/bin/signpost", release: "/etc/os-release", shutdown: []string{"shutdown", "-r", "now"},
 		checkLimit: 5 * time.Minute, prepareLimit: time.Hour, performLimit: 5 * time.Minute,
 	}
 }
@@ -172,8 +174,19 @@ func (u *Updog) Perform(ctx context.Context, version string) error {
 	return nil
 }
 
+// Rollback is `signpost rollback-to-inactive`. signpost refuses if the other partitions can't boot.
+func (u *Updog) Rollback(ctx context.Context) error {
+	r, err := u.at.runWithin(ctx, u.performLimit, u.signpost, "rollback-to-inactive")
+	if err == nil && r.failure() != nil {
+		err = fmt.Errorf("signpost rollback-to-inactive, %w", r.failure())
+	}
+	u.returns = err == nil
+	return err
+}
+
 // Revert is `updog update-revert`, also after an earlier process. The first versions of updog have no such command, and can't revert.
 func (u *Updog) Revert(ctx context.Context) error {
+	u.returns = false
 	r, err := u.run(ctx, u.performLimit, "update-revert")
 	if r != nil && strings.Contains(strings.ToLower(r.stderr+r.stdout), "usage:") {
 		return nil
@@ -184,8 +197,11 @@ func (u *Updog) Revert(ctx context.Context) error {
 // applied is the text of updog when the next boot already uses the other partitions.
 const applied = "already marked for upgrade"
 
-// Reboot is `updog update-apply -r`. If updog refuses because the update is already applied, it is `shutdown -r now`, as in updog.
+// Reboot is `updog update-apply -r`. After Rollback, or if updog refuses because the update is already applied, it is `shutdown -r now`, as in updog.
 func (u *Updog) Reboot(ctx context.Context) error {
+	if u.returns {
+		return u.at.reboot(ctx, u.shutdown...)
+	}
 	err := u.at.reboot(ctx, u.binary, "update-apply", "-r")
 	if err != nil && strings.Contains(err.Error(), applied) {
 		return u.at.reboot(ctx, u.shutdown...)

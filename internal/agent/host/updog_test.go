@@ -229,6 +229,32 @@ func TestUpdogRevert(t *testing.T) {
 	}
 }
 
+// TestUpdogRollback is signpost's, and the reboot after it is not updog's: that would look for an update first.
+func TestUpdogRollback(t *testing.T) {
+	for name, test := range map[string]struct {
+		branches, err string
+		calls         []string
+	}{
+		"they can boot": {branches: `rollback-to-inactive) ;;`, calls: []string{"rollback-to-inactive", "shutdown"}},
+		"they can't": {
+			branches: `rollback-to-inactive) echo "Inactive partition is not valid to roll back to" >&2; exit 1;;` + "\n" + `"update-apply -r") ;;`,
+			err:      "signpost rollback-to-inactive, exit status 1: Inactive partition is not valid to roll back to",
+			calls:    []string{"rollback-to-inactive", "update-apply -r"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			u, calls := scripted(t, test.branches+"\nshutdown) ;;")
+			u.signpost = u.binary
+			failing(t, u.Rollback(t.Context()), test.err)
+			failing(t, u.Reboot(t.Context()), "")
+			if diff := cmp.Diff(test.calls, calls()); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
 // TestUpdogOnce prepares and performs twice: nothing is fetched twice.
 func TestUpdogOnce(t *testing.T) {
 	u, calls := scripted(t, applies+flips)

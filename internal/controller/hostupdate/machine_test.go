@@ -20,8 +20,10 @@ type machine struct {
 	runs, offers string
 	prepared     string
 	next         string
-	boots        int
-	calls        map[string]int
+	// previous is what ran before. ill is the version with which the node is not ready.
+	previous, ill string
+	boots         int
+	calls         map[string]int
 	// fails has calls end with an error, as long as it is there.
 	fails  map[string]error
 	isDown bool
@@ -103,6 +105,13 @@ func (m *machine) Perform(_ context.Context, version string) error {
 	return nil
 }
 
+func (m *machine) Rollback(context.Context) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.next = m.previous
+	return m.call("rollback")
+}
+
 func (m *machine) Revert(context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -136,7 +145,7 @@ func (m *machine) boot() {
 	m.isDown = false
 	m.boots++
 	if m.next != "" {
-		m.runs = m.next
+		m.previous, m.runs = m.runs, m.next
 	}
 	m.prepared, m.next = "", ""
 }
