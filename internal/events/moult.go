@@ -34,6 +34,12 @@ var (
 		}
 		return "Updated to " + version + ": Nodes "
 	})
+	// HostsRolledBack: hosts return to their last complete version.
+	HostsRolledBack = computed(warning, "RolledBack", func(r nodeRollout) string {
+		return "Hosts are brought back to " + r.Status.LastComplete + ": more turns have failed with " + r.Status.RolledBack + " than the strategy allows"
+	})
+	// HostRollbackImpossible: hosts can't return.
+	HostRollbackImpossible = saying[nodeRollout](warning, "RollbackImpossible", "Too many turns have failed, and no host is brought back: %s")
 	// NodeFailed: a node's turn failed.
 	NodeFailed = saying[nodeRollout](warning, "Failed", "%s")
 

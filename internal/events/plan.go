@@ -42,6 +42,13 @@ var (
 	PlanJobFailed = saying[plan](warning, "JobFailed", "%s")
 	// PlanHalted: nothing new is started until a person acts.
 	PlanHalted = saying[plan](warning, "Halted", "No more nodes are started: %s")
+	// PlanRolledBack: nodes are brought back to the last complete version.
+	PlanRolledBack = computed(warning, "RolledBack", func(p plan) string {
+		return "Nodes are brought back to version " + p.Status.LastComplete.Version + ": more turns have failed with " + p.Status.RolledBack.Version +
+			" than the strategy allows"
+	})
+	// PlanRollbackImpossible: nodes can't be brought back.
+	PlanRollbackImpossible = saying[plan](warning, "RollbackImpossible", "Too many turns have failed, and no node is brought back: %s")
 )
 
 // PlanWindowsUnsupported: no image can cordon or drain a Windows node.

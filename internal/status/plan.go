@@ -113,9 +113,13 @@ func SetPlanProgress(p *upgradev1.Plan, g Progress, now time.Time) {
 	}
 	setPlan(p, upgradev1.ConditionComplete, is(complete), reason, message, now)
 
+	text := progressText(g)
+	if g.Ready && g.Note != "" {
+		text += "; " + g.Note
+	}
 	setKstatus(func(kind string, status bool, reason, message string) {
 		setPlan(p, kind, is(status), reason, message, now)
-	}, complete, g.stalled(), reason, progressText(g))
+	}, complete, g.stalled(), reason, text)
 }
 
 // stalled reports whether nothing continues until a person acts.

@@ -36,11 +36,27 @@ func Transitions(before *v1alpha1.NodeRolloutStatus, r *v1alpha1.NodeRollout) (a
 	if halted := HaltedNow(was.Message, is.Message, now.Wave); halted != "" {
 		all = append(all, events.NodeRolloutHalted(r, halted))
 	}
+	if now.RolledBack != "" && before.RolledBack == "" {
+		all = append(all, events.HostsRolledBack(r))
+	}
+	if why := IrreversibleNow(was.Message, is.Message); why != "" && r.Spec.Replacement == nil {
+		all = append(all, events.HostRollbackImpossible(r, why))
+	}
 	wasReady := meta.IsStatusConditionTrue(before.Conditions, v1alpha1.ConditionReady)
 	if !wasReady && meta.IsStatusConditionTrue(now.Conditions, v1alpha1.ConditionReady) && now.Counts != nil && now.Counts.Total > 0 {
 		all = append(all, events.NodeRolloutComplete(r))
 	}
 	return all
+}
+
+// IrreversibleNow returns why a halted rollout can't be rolled back, from the messages of its condition Stalled before and now. It is empty if the
+// cause is the same.
+func IrreversibleNow(before, now string) string {
+	_, then, _ := strings.Cut(before, irreversible)
+	if _, why, _ := strings.Cut(now, irreversible); why != then {
+		return why
+	}
+	return ""
 }
 
 // WaveChanged reports whether the current wave or its state differs.

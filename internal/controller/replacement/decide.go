@@ -219,7 +219,7 @@ func (p *pass) rollBack() {
 	}
 	why := strings.Join(impossible, ", ")
 	if why != "" {
-		p.Decision.Halted.Message += "; it can't be rolled back: " + why
+		p.CannotRollBack(why)
 	}
 	if why != "" && why != p.memo.impossible {
 		p.Happened(events.RollbackImpossible(p.rollout, why))
