@@ -13,6 +13,8 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
@@ -127,6 +129,35 @@ func TestPlanMendedAfterFailures(t *testing.T) {
 	if after := jobsOf(t, p.Name); len(before) != 1 || len(after) != 1 || after[0].UID == before[0].UID || after[0].Status.Succeeded != 1 {
 		t.Errorf("the Jobs were %v and are %v", before, after)
 	}
+}
+
+// A version that fails on three machines is taken back: they run the Job of the version before.
+func TestPlanRollsBack(t *testing.T) {
+	t.Parallel()
+	all := takeMachines(t, machines)
+	p := newPlan(t, "rolls-back", `echo "$SYSTEM_UPGRADE_PLAN_LATEST_VERSION" >> /host/var/rolls-back
+		test "$SYSTEM_UPGRADE_PLAN_LATEST_VERSION" = v1`)
+	p.Spec.Strategy = &v1alpha1.Strategy{MaxFailures: ptr.To(intstr.FromInt32(machines - 1)), Rollback: true}
+	create(t, p)
+	first := complete(t, p.Name).Status.LatestHash
+	edit(t, p.Name, func(p *upgradev1.Plan) { p.Spec.Version = "v2" })
+	status(t, p.Name, "is rolled back", func(s *upgradev1.PlanStatus) bool {
+		return s.RolledBack != nil && s.RolledBack.Version == "v2" && s.LatestHash == first
+	})
+	complete(t, p.Name)
+	for _, m := range all {
+		released(t, m.Name(), false)
+		if hash := node(t, m.Name()).Labels[upgradev1.LabelPlanHash(p.Name)]; hash != first {
+			t.Errorf("node %s has hash %q, want %q", m.Name(), hash, first)
+		}
+		if diff := cmp.Diff([]string{"v1", "v2", "v1"}, slices.Compact(lines(t, m, "/var/rolls-back"))); diff != "" {
+			t.Errorf("what ran on %s (-want +got)\n%s", m.Name(), diff)
+		}
+	}
+	eventually(t, "events", func(context.Context) (string, bool) {
+		got := eventReasons(t, p.Name)
+		return fmt.Sprint(got), got["RolledBack"] == 1
+	})
 }
 
 // Plans that do not cordon share a node. An exclusive one waits until it has the node alone.

@@ -55,6 +55,9 @@ func (j jobs) Start(t *plan.Unit) *turn.Write {
 	write := &turn.Write{Claim: j.w.NewClaim(t)}
 	if t.Step != nodeturn.StepAdopt {
 		write.Then = func() { t.Job, t.Pending = nil, true }
+		if j.w.Plan.Status.RolledBack != nil { // The label is of the revision to which the turn returns, and is not true any more.
+			write.Also = []node.Also{node.Labelling(map[string]*string{j.w.Label: nil})}
+		}
 	}
 	return write
 }
@@ -150,6 +153,7 @@ func (p *pass) drainNode(ctx context.Context, t *plan.Unit) error {
 func (p *pass) start(ctx context.Context) error {
 	next, err := p.Start(ctx)
 	p.w.Plan.Status.Wave = p.Decision.Wave
+	p.rollBack()
 	var back []*plan.Unit
 	for _, t := range p.Turns {
 		if t.Pending && !p.w.WantsNewAttempt(t) && !slices.Contains(next, t) {

@@ -53,6 +53,7 @@ func (c *Controller) resolve(ctx context.Context, p *upgradev1.Plan, malformed e
 	oldVersion, oldHash := p.Status.LatestVersion, p.Status.LatestHash
 	p.Status.LatestVersion = version
 	if p.Status.LatestHash, err = latestHash(p, hashes); err == nil {
+		restore(p)
 		_, err = postCompleteLabels(p)
 	}
 	status.SetPlanValidated(p, err, now)
@@ -61,7 +62,7 @@ func (c *Controller) resolve(ctx context.Context, p *upgradev1.Plan, malformed e
 		return w, wake, err
 	}
 	status.SetPlanResolved(p, reason, note, now)
-	w.Ready = true
+	w.Ready, w.Irreversible = true, irreversible(p, hashes)
 	return w, wake, nil
 }
 
@@ -78,17 +79,17 @@ func (c *Controller) version(p *upgradev1.Plan) (version, reason, note string, w
 		c.channels.forget(key)
 		return "", "", "", wake, errors.New("cannot resolve plan: missing channel and version")
 	}
-	known := lastVersion(p)
-	answer, wake, problem := c.channels.ask(key, p.Spec.Channel, p.Status.LatestVersion)
+	known, last := lastVersion(p), resolvedVersion(p)
+	answer, wake, problem := c.channels.ask(key, p.Spec.Channel, last)
 	if answer != "" {
 		if answer = munge(answer); checkVersion(answer) != nil {
 			answer, problem = "", checkVersion(answer)
 		}
 	}
-	lower := answer != "" && isDowngrade(p.Status.LatestVersion, answer) && !p.Spec.AllowDowngrade && !c.options.AllowDowngrade
+	lower := answer != "" && isDowngrade(last, answer) && !p.Spec.AllowDowngrade && !c.options.AllowDowngrade
 	switch {
 	case lower:
-		known = p.Status.LatestVersion
+		known = last
 		note = fmt.Sprintf("version %s stays: the channel now says %s, which is lower; set spec.allowDowngrade to follow it", known, answer)
 	case answer != "":
 		known = answer
@@ -112,7 +113,7 @@ func lastVersion(p *upgradev1.Plan) string {
 	if p.Status.ObservedGeneration != 0 && p.Status.ObservedGeneration != p.Generation {
 		return ""
 	}
-	return p.Status.LatestVersion
+	return resolvedVersion(p)
 }
 
 // secretHash returns the hash of a Secret, which is part of the Plan's hash.

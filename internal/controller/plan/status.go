@@ -41,7 +41,13 @@ func (p *pass) count() status.Progress {
 	s := &p.w.Plan.Status
 	s.Applying, s.Updating, s.Failed, s.Waiting = p.applying(), g.Updating, g.Failed, g.Waiting
 	s.TurnSeconds = p.TurnSeconds(s.TurnSeconds)
+	if s.RolledBack != nil {
+		g.Note = "rolled back from version " + s.RolledBack.Version
+	}
 	if p.w.Ready {
+		if g.Counts.Total > 0 && g.Counts.Updated == g.Counts.Total {
+			s.LastComplete = plan.RevisionOf(p.w.Plan)
+		}
 		s.Counts = &g.Counts
 		p.Measure(&g)
 	}

@@ -352,6 +352,22 @@ func TestTransitions(t *testing.T) {
 			func() upgradev1.PlanStatus { s := resolvedBefore; s.LatestHash = oldHash; return s }(), resolvedBefore, nil,
 			[]string{"Normal Resolved: Resolved latest version to " + latest + ", hash " + hash},
 		},
+		"it is rolled back": {
+			resolvedBefore, func() upgradev1.PlanStatus {
+				s := resolvedBefore
+				s.LastComplete, s.RolledBack = &upgradev1.PlanRevision{Version: "v1"}, &upgradev1.PlanRevision{Version: "v2"}
+				return s
+			}(), nil,
+			[]string{"Warning RolledBack: Nodes are brought back to version v1: more turns have failed with v2 than the strategy allows"},
+		},
+		"it can't be rolled back": {
+			with(condition("Stalled", no, "SyncJob", "")),
+			with(condition("Stalled", yes, "JobFailed", "halted: 1 node failed; it can't be rolled back: why")), nil,
+			[]string{
+				"Warning Halted: No more nodes are started: 1 node failed; it can't be rolled back: why",
+				"Warning RollbackImpossible: Too many turns have failed, and no node is brought back: why",
+			},
+		},
 		"it waits": {
 			with(condition("Complete", no, "SyncJob", "")), with(condition("Complete", no, "Waiting", "closed")), nil,
 			[]string{"Normal Waiting: No node is started: closed"},

@@ -57,6 +57,12 @@ func transitions(before *upgradev1.PlanStatus, p *upgradev1.Plan, problem error)
 	if why := turn.HaltedNow(stalled(before), stalled(now), now.Wave); why != "" {
 		all = append(all, events.PlanHalted(p, why))
 	}
+	if why := turn.IrreversibleNow(stalled(before), stalled(now)); why != "" {
+		all = append(all, events.PlanRollbackImpossible(p, why))
+	}
+	if now.RolledBack != nil && before.RolledBack == nil {
+		all = append(all, events.PlanRolledBack(p))
+	}
 	switch c, differs := changed(upgradev1.ConditionComplete); {
 	case differs && c.Reason == upgradev1.ReasonWaiting:
 		all = append(all, events.PlanWaiting(p, c.Message))

@@ -42,6 +42,11 @@ func TemplateDigest(p *upgradev1.Plan) string {
 	return nodeturn.Digest(spec, Copied(p.Labels), Copied(p.Annotations), p.Status.LatestVersion, p.Status.LatestHash)
 }
 
+// RevisionOf returns what the Plan brings nodes to, by its status.
+func RevisionOf(p *upgradev1.Plan) *upgradev1.PlanRevision {
+	return &upgradev1.PlanRevision{Version: p.Status.LatestVersion, Hash: p.Status.LatestHash, Template: TemplateDigest(p)}
+}
+
 // Copied returns the labels or annotations of a Plan that its Jobs and pods also get. It leaves out the keys of Rancher
 // (cattle.io), kubectl and Moult.
 func Copied(of map[string]string) map[string]string {

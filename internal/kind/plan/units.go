@@ -131,7 +131,7 @@ func (w *World) isAdoptable(n *corev1.Node, j *batchv1.Job) bool {
 func (w *World) judge(t *Unit) {
 	value := t.Node.Labels[w.Label]
 	optedOut := value == upgradev1.LabelDisabled
-	updated := w.Ready && value != "" && value == w.Plan.Status.LatestHash
+	updated := w.Ready && value != "" && value == w.Plan.Status.LatestHash && !w.hasTriedFailed(t)
 	t.Unit = rollout.Unit{Node: t.Node.Name, State: v1alpha1.UnitUpdating, OptedOut: optedOut}
 	if t.Claim == nil {
 		w.judgeUnclaimed(t, updated)
@@ -145,6 +145,14 @@ func (w *World) judge(t *Unit) {
 	if w.Ready {
 		t.KeepTaint(w.Plan.Spec.Strategy, w.Taint)
 	}
+}
+
+// hasTriedFailed reports whether a turn to the revision from which the Plan was rolled back may have changed the node. Its label is of the
+// revision before that.
+func (w *World) hasTriedFailed(t *Unit) bool {
+	failed, c := w.Plan.Status.RolledBack, t.Claim
+	undrained := c != nil && c.Failed != nil && (c.Failed.Reason == v1alpha1.ReasonDrainTimeout || c.Failed.Reason == v1alpha1.ReasonDrainRefused)
+	return failed != nil && c != nil && c.Revision == failed.Hash && !undrained
 }
 
 // judgeClaimed judges a node in a turn. unwanted is true if the Plan does not want to change the node.

@@ -29,7 +29,7 @@ import (
 )
 
 // World is the input for judging the turns of one Plan. NewWorld fills it from the spec. The caller sets Ready, Job, Fleet,
-// SharedHostnames, OwnNode and Now.
+// SharedHostnames, OwnNode and Now, and may set Irreversible.
 type World struct {
 	Plan *upgradev1.Plan
 	// Ready is false while the Plan is not valid and resolved. Running Jobs then finish, unless they wait for the
@@ -43,6 +43,8 @@ type World struct {
 	// OwnNode is the node that the operator runs on.
 	OwnNode string
 	Now     time.Time
+	// Irreversible says why the Plan can't be rolled back; "" if it can.
+	Irreversible string
 
 	// Holder is the Plan's name in claims. Taint is the key of the taint of outdated nodes. Label is the key of the node label with the hash.
 	Holder, Taint, Label string
