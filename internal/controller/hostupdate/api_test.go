@@ -76,6 +76,7 @@ func TestAPI(t *testing.T) {
 	t.Run("cases", func(t *testing.T) { // They end before the operator does.
 		for name, test := range map[string]func(*bench){
 			"trace": wholeTrace, "held": drainIsHeld, "hooks": hooks, "deleted": deletedMeanwhile, "limit": failureLimit, "two": twoRolloutsOneNode,
+			"rollback": rollBack,
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -233,14 +234,18 @@ func (b *bench) operator() {
 	})
 }
 
-// node makes a Node with a host that runs 1.0.0 and offers 1.1.0, and runs its agent.
-func (b *bench) node(name string) *machine {
+// node makes a Node with a host that runs 1.0.0 and offers 1.1.0, and runs its agent. A host that is changed is spoken to by updog.
+func (b *bench) node(name string, change ...func(*machine)) *machine {
 	b.t.Helper()
 	name = b.id + "-" + name
-	m := newMachine(name, "1.0.0", "1.1.0")
+	m, hostInterface := newMachine(name, "1.0.0", "1.1.0"), v1alpha1.InterfaceUpdateAPI
+	for _, how := range change {
+		how(m)
+		hostInterface = v1alpha1.InterfaceUpdog
+	}
 	b.hosts[name] = m
 	b.temporary(&corev1.Node{ObjectMeta: metav1.ObjectMeta{
-		Name: name, Annotations: map[string]string{"example.com/others": "stay"}, Labels: map[string]string{corev1.LabelHostname: name, bottlerocket.InterfaceLabel: v1alpha1.InterfaceUpdateAPI, "test": b.id},
+		Name: name, Annotations: map[string]string{"example.com/others": "stay"}, Labels: map[string]string{corev1.LabelHostname: name, bottlerocket.InterfaceLabel: hostInterface, "test": b.id},
 	}})
 	b.kubelet(m)
 	ctx, cancel := context.WithCancel(b.t.Context())
@@ -271,7 +276,7 @@ func (b *bench) kubelet(m *machine) {
 	m.posts.Lock()
 	defer m.posts.Unlock()
 	m.mu.Lock()
-	ready := !m.isDown
+	ready := !m.isDown && m.runs != m.ill
 	info := map[string]any{"bootID": m.bootID(), "osImage": "Bottlerocket OS " + m.runs + " (test)"}
 	m.mu.Unlock()
 	status := corev1.ConditionFalse
@@ -342,7 +347,7 @@ func (b *bench) get(name string) *corev1.Node {
 }
 
 // rollout makes the NodeRollout.
-func (b *bench) rollout(change ...func(*v1alpha1.NodeRolloutSpec)) {
+func (b *bench) rollout(change ...func(*v1alpha1.NodeRolloutSpec)) *v1alpha1.NodeRollout {
 	b.t.Helper()
 	r := &v1alpha1.NodeRollout{ObjectMeta: metav1.ObjectMeta{Name: b.id}, Spec: v1alpha1.NodeRolloutSpec{
 		NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{"test": b.id}}, HostUpdate: &v1alpha1.HostUpdate{},
@@ -358,6 +363,7 @@ func (b *bench) rollout(change ...func(*v1alpha1.NodeRolloutSpec)) {
 			b.t.Error(err)
 		}
 	})
+	return r
 }
 
 func (b *bench) status() v1alpha1.NodeRolloutStatus {
@@ -622,6 +628,47 @@ func deletedMeanwhile(b *bench) {
 	if m.count("reboot") != 0 {
 		b.t.Error("it was ordered to reboot")
 	}
+}
+
+// rollBack brings three hosts back to what they ran, when none of them becomes ready with the new release.
+func rollBack(b *bench) {
+	r := b.rollout(func(s *v1alpha1.NodeRolloutSpec) {
+		s.Strategy = &v1alpha1.Strategy{MaxConcurrent: ptr.To(intstr.FromInt32(3)), MaxFailures: ptr.To(intstr.FromInt32(2)), Rollback: true}
+		s.HostUpdate.RebootTimeout = &metav1.Duration{Duration: 10 * time.Second}
+	})
+	for _, name := range []string{"a", "b", "c"} {
+		b.node(name, func(m *machine) { m.offers, m.ill = "", "1.1.0" })
+	}
+	b.becomes(metav1.ConditionTrue, "3 of 3 nodes updated")
+	for name, m := range b.hosts {
+		m.set(func(m *machine) { m.offers = "1.1.0" })
+		b.annotate(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, bottlerocket.State) // It is asked again.
+	}
+	b.eventually("it is rolled back", func() string {
+		if s := b.status(); s.RolledBack != "1.1.0" || s.Revision != "1.0.0" {
+			return fmt.Sprint(s.RolledBack, s.Revision, s.Failed)
+		}
+		return ""
+	})
+	b.becomes(metav1.ConditionTrue, "3 of 3 nodes updated; rolled back from 1.1.0")
+	for name, m := range b.hosts {
+		if n := m.count("rollback"); n != 1 || m.count("reboot") != 2 || m.boots != 3 || m.runs != "1.0.0" {
+			b.t.Errorf("%s was rolled back %d times, has booted %d times, and runs %s", name, n, m.boots, m.runs)
+		}
+		b.released(strings.TrimPrefix(name, b.id+"-"))
+	}
+	b.eventually("an Event says so", func() string {
+		var list corev1.EventList
+		if err := b.List(b.t.Context(), &list); err != nil {
+			return err.Error()
+		}
+		for i := range list.Items {
+			if e := &list.Items[i]; e.InvolvedObject.UID == r.UID && e.Reason == "RolledBack" {
+				return ""
+			}
+		}
+		return "there is none"
+	})
 }
 
 // failureLimit halts at spec.strategy.maxFailures, and goes on when that is raised or a person retries.

@@ -16,6 +16,7 @@
 //	perform-update            and boots into it next
 //	label before-reboot       if the rollout has hooks
 //	cordon                    pods are evicted after this, in the same pass
+//	rollback-update           in place of the first two orders, where the rollout goes back: the host boots its other partitions next
 //	reboot-update             with the boot id that the node has
 //	changed, after-reboot     if the node is not healthy at once, or the rollout has hooks
 //	soak                      uncordoned, if the rollout has a soak
@@ -106,6 +107,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	if p.problem == nil {
 		_, err := p.Start(ctx)
 		r.Status.Wave = p.Decision.Wave
+		p.rollBack()
 		errs = append(errs, err)
 	} else {
 		c.Waiting.Set(key, false)

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -403,7 +404,9 @@ type simulated struct {
 	// mute is an agent that does nothing. blind is one that can't look for updates after a reboot.
 	mute, blind    bool
 	prepared, next string
-	boots, orders  int
+	// previous is what ran before. ill is the version with which the node is not well.
+	previous, ill string
+	boots, orders int
 	// fails has actions end with an error.
 	fails map[v1alpha1.HostAction]string
 	// ignores does not reboot; falls boots into what ran before; away is how long a reboot takes, forever if negative.
@@ -452,6 +455,13 @@ func (h *simulated) posts(l *loop) {
 	if h.down {
 		ready = corev1.ConditionFalse
 	}
+	if h.ill != "" {
+		well := corev1.NodeCondition{Type: "Well", Status: corev1.ConditionTrue}
+		if h.runs == h.ill {
+			well.Status = corev1.ConditionFalse
+		}
+		n.Status.Conditions = append(slices.DeleteFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == well.Type }), well)
+	}
 	for i := range n.Status.Conditions {
 		if c := &n.Status.Conditions[i]; c.Type == corev1.NodeReady && c.Status != ready {
 			c.Status, c.LastTransitionTime = ready, metav1.Time{Time: l.clock.Now()}
@@ -467,7 +477,7 @@ func (h *simulated) boot(l *loop) {
 	l.Helper()
 	h.boots++
 	if h.next != "" && !h.falls {
-		h.runs = h.next
+		h.previous, h.runs = h.runs, h.next
 	}
 	h.prepared, h.next, h.down = "", "", false
 	h.posts(l)
@@ -502,6 +512,8 @@ func (h *simulated) act(l *loop) bool {
 			h.prepared = h.offers
 		case v1alpha1.HostActionPerform:
 			h.next = h.prepared
+		case v1alpha1.HostActionRollback:
+			h.next = h.previous
 		case v1alpha1.HostActionReboot:
 			if r.RebootingFrom == h.bootID() || h.peer && h.orders == 0 {
 				return h.reboots(l)

@@ -47,7 +47,10 @@ func (h hosts) Start(t *hostupdate.Unit) *turn.Write {
 		return nil
 	}
 	claim := h.w.NewClaim(t)
-	also := append(removeHookLabels(t.Node, h.w.Hooks()), orderPrepare(&t.Report, &claim))
+	also := removeHookLabels(t.Node, h.w.Hooks())
+	if !claim.Back {
+		also = append(also, orderFirst(&t.Report, &claim, v1alpha1.HostActionPrepare))
+	}
 	return &turn.Write{Claim: claim, Also: also, Then: func() { h.Mention(events.HostsStarted(h.w.Rollout), t.Node.Name) }}
 }
 
@@ -82,11 +85,14 @@ func (h hosts) Take(ctx context.Context, t *hostupdate.Unit) error {
 				return err
 			}
 		}
-		return h.reboot(ctx, t)
+		if !t.Claim.Back || t.Report.Ready(v1alpha1.HostActionRollback) {
+			return h.reboot(ctx, t)
+		}
+		also = []node.Also{resetProgress(&t.Report), orderFirst(&t.Report, t.Claim, v1alpha1.HostActionRollback)}
 	case hostupdate.StepChanged:
 		return h.recordChange(ctx, t)
 	case hostupdate.StepPrepare:
-		also = []node.Also{resetProgress(&t.Report), orderPrepare(&t.Report, t.Claim)}
+		also = []node.Also{resetProgress(&t.Report), orderFirst(&t.Report, t.Claim, v1alpha1.HostActionPrepare)}
 	case hostupdate.StepPerform:
 		also = []node.Also{order(&t.Report, v1alpha1.HostActionPerform)}
 	case hostupdate.StepCallHooks:

@@ -17,9 +17,9 @@ func order(r *hostupdate.Report, action v1alpha1.HostAction) node.Also {
 	return node.Annotating(map[string]*string{r.Protocol.Wanted: ptr.To(string(action))})
 }
 
-// orderPrepare writes the first order of a turn, with the version if it has a name.
-func orderPrepare(r *hostupdate.Report, c *v1alpha1.Claim) node.Also {
-	values := map[string]*string{r.Protocol.Wanted: ptr.To(string(v1alpha1.HostActionPrepare)), v1alpha1.AnnotationHostWanted: nil}
+// orderFirst writes the first order of a turn, with the version if it has a name.
+func orderFirst(r *hostupdate.Report, c *v1alpha1.Claim, action v1alpha1.HostAction) node.Also {
+	values := map[string]*string{r.Protocol.Wanted: ptr.To(string(action)), v1alpha1.AnnotationHostWanted: nil}
 	if version := hostupdate.VersionOf(c); version != "" {
 		values[v1alpha1.AnnotationHostWanted] = &version
 	}
@@ -97,10 +97,11 @@ func endOrders(n *corev1.Node, rollout types.UID, hooks v1alpha1.RebootHooks) []
 	return append(also, orderCheck(&r, checkAfter(&r))...)
 }
 
-// checkAfter returns the order that ends the order before it. After an update that was performed any next reboot would boot the new version, so it
-// is reverted. Only Moult's agents can do that. An agent that reports when it checked is Moult's.
+// checkAfter returns the order that ends the order before it. After an update that was performed, or an agent that has begun to make the host return,
+// any next reboot would boot another version, so that is reverted. Only Moult's agents can do that. An agent that reports when it checked is Moult's.
 func checkAfter(r *hostupdate.Report) v1alpha1.HostAction {
-	if r.Wanted == v1alpha1.HostActionPerform && !r.Checked.IsZero() {
+	returns := r.Wanted == v1alpha1.HostActionRollback && r.Active == r.Wanted && r.State != v1alpha1.HostStateError
+	if (r.Wanted == v1alpha1.HostActionPerform || returns) && !r.Checked.IsZero() {
 		return v1alpha1.HostActionReset
 	}
 	return v1alpha1.HostActionStabilize

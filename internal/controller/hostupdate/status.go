@@ -38,6 +38,9 @@ func (p *pass) count() status.Progress {
 	if !p.w.Ready {
 		return g.Progress
 	}
+	if p.w.RolledBack != "" {
+		g.Note = "rolled back from " + p.w.RolledBack
+	}
 	if n := len(p.w.Unlabelled); n > 0 {
 		g.Note = fmt.Sprintf("selected nodes without a label that names their host's interface are ignored: %d", n)
 	}
@@ -45,6 +48,9 @@ func (p *pass) count() status.Progress {
 		s.Revision, s.TurnSeconds = p.w.Revision, 0
 	}
 	s.TurnSeconds = p.TurnSeconds(s.TurnSeconds)
+	if s.RolledBack = p.w.RolledBack; g.Counts.Updated == g.Counts.Total && len(p.w.Versions) == 1 && p.w.Versions[0].Version == s.Revision {
+		s.LastComplete = s.Revision
+	}
 	s.Counts, s.Releases, s.Versions = &g.Counts, p.w.Releases, p.w.Versions
 	p.Measure(&g)
 	metrics.SetHostVersions(p.w.Rollout.Name, p.w.Versions)

@@ -14,7 +14,7 @@ import (
 // NewClaim returns the claim of a turn that begins, or that begins again after a failure.
 func (w *World) NewClaim(t *Unit) v1alpha1.Claim {
 	claim := w.claim(t, t.Verdict.Version)
-	claim.Drains, claim.From, claim.BootID = w.Drains, t.Report.Version, t.Report.BootID
+	claim.Drains, claim.From, claim.BootID, claim.Back = w.Drains, t.Report.Version, t.Report.BootID, t.Verdict.Back
 	if c := t.Claim; c != nil {
 		claim.Uncordon = c.Uncordon && c.Changed != nil && t.Node.Spec.Unschedulable // The node is still cordoned by the failed turn.
 		if c.Attempt == claim.Attempt {

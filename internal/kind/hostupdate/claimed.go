@@ -38,7 +38,7 @@ func (w *World) judgeClaimed(t *Unit) {
 
 // isWanted reports whether the rollout still wants the version of the turn.
 func (w *World) isWanted(t *Unit) bool {
-	return !w.Host.DetectOnly && (w.Host.Version == "" || CompareVersions(VersionOf(t.Claim), w.Host.Version) == 0)
+	return !w.Host.DetectOnly && (w.Host.Version == "" && !t.Claim.Back || CompareVersions(VersionOf(t.Claim), w.Host.Version) == 0)
 }
 
 // judgePreparing judges a turn whose host has no order to reboot yet.
@@ -50,20 +50,23 @@ func (w *World) judgePreparing(t *Unit) {
 	}
 	t.Message = Awaits(t.Node, r, t.Claim, w.Hooks())
 	switch {
-	case r.Wanted != v1alpha1.HostActionPrepare && r.Wanted != v1alpha1.HostActionPerform, r.MustBeAsked():
+	case t.Claim.Back && (r.Wanted != v1alpha1.HostActionRollback || r.MustBeAsked()):
+		w.judgePerformed(t) // There is nothing to fetch. The order is given when the node is drained.
+	case !t.Claim.Back && r.Wanted != v1alpha1.HostActionPrepare && r.Wanted != v1alpha1.HostActionPerform, r.MustBeAsked():
 		t.Step = StepPrepare // The order was removed.
 	case r.Answers(r.Wanted) && r.State == v1alpha1.HostStateError:
 		t.Fail(v1alpha1.ReasonHostUpdateFailed, "on Node "+t.Node.Name+" "+string(r.Wanted)+" failed: "+r.said(), w.Now)
 		return
 	case r.Ready(v1alpha1.HostActionPrepare):
 		t.Step = StepPerform
-	case r.Ready(v1alpha1.HostActionPerform):
+	case r.Ready(v1alpha1.HostActionPerform), r.Ready(v1alpha1.HostActionRollback):
 		w.judgePerformed(t)
 	}
 	w.expire(t)
 }
 
-// judgePerformed judges a turn whose host boots into the version next. The turn waits for hooks, then cordons and drains the node.
+// judgePerformed judges a turn whose host boots into the version next, or is ordered to when its node is drained. The turn waits for hooks, then
+// cordons and drains the node.
 func (w *World) judgePerformed(t *Unit) {
 	if t.Claim.Cordoned == nil {
 		_, called := t.Node.Labels[v1alpha1.LabelBeforeReboot]

@@ -42,7 +42,18 @@ func Phase(t *Unit) (v1alpha1.Phase, time.Time, string) {
 func Awaits(n *corev1.Node, r *Report, c *v1alpha1.Claim, hooks v1alpha1.RebootHooks) string {
 	switch phase, _ := PhaseOf(c); phase {
 	case v1alpha1.PhasePreparing:
+		if c.Back {
+			return awaitsHooks("the host is about to return to "+c.Revision+"; ", n, hooks.BeforeReboot)
+		}
 		return r.prepares(n, hooks.BeforeReboot)
+	case v1alpha1.PhaseDraining:
+		switch {
+		case r.Wanted != v1alpha1.HostActionRollback:
+		case r.Wanted != r.Active:
+			return r.notTakenUp() + " yet"
+		default:
+			return "the host makes its other partitions, with " + c.Revision + ", what it boots next"
+		}
 	case v1alpha1.PhaseChanging:
 		return r.reboots(n, c)
 	case v1alpha1.PhaseVerifying:

@@ -95,7 +95,8 @@ func versionOf(image string) string {
 func (r *Report) MustBeAsked() bool {
 	unknown := r.State != v1alpha1.HostStateBusy && r.State != v1alpha1.HostStateReady && r.State != v1alpha1.HostStateError
 	switch r.Wanted {
-	case v1alpha1.HostActionStabilize, v1alpha1.HostActionPrepare, v1alpha1.HostActionPerform, v1alpha1.HostActionReboot:
+	case v1alpha1.HostActionStabilize, v1alpha1.HostActionPrepare, v1alpha1.HostActionPerform, v1alpha1.HostActionRollback,
+		v1alpha1.HostActionReboot:
 		return r.Active == r.Wanted && unknown
 	case v1alpha1.HostActionReset:
 		return r.Active == r.Wanted && (unknown || r.State == v1alpha1.HostStateReady)

@@ -28,8 +28,10 @@ const (
 	StepPerform          nodeturn.Step = "perform"           // order perform-update
 	StepCallHooks        nodeturn.Step = "call-hooks"        // label the node for the hooks before the reboot
 	StepCordon           nodeturn.Step = "cordon"            // cordon the node
-	StepDrain            nodeturn.Step = "drain"             // run one pass of the drain, unless it is disabled; when it is complete, order reboot-update
-	StepChanged          nodeturn.Step = "changed"           // record in the claim that the host runs the version, and label the node for the hooks after the reboot
+	// StepDrain: run one pass of the drain, unless it is disabled; when it is complete, order reboot-update. A host that returns to its other
+	// partitions is first ordered rollback-update.
+	StepDrain   nodeturn.Step = "drain"
+	StepChanged nodeturn.Step = "changed" // record in the claim that the host runs the version, and label the node for the hooks after the reboot
 )
 
 // Unit is one node's part in the rollout.
@@ -111,6 +113,7 @@ func (w *World) survey(all []*Unit) {
 	w.newest, w.newestSince = newestRelease(w.Releases)
 	if w.Ready {
 		w.Revision = cmp.Or(w.Host.Version, revisionOf(reports(all), status.Revision, w.isComplete(), claimed(all)))
+		w.keepRolledBack()
 	}
 }
 
@@ -250,7 +253,8 @@ const askAgain = 30 * time.Minute
 // release since its last answer. After a failed check the agent retries by itself.
 func (w *World) ask(t *Unit) {
 	r := &t.Report
-	ordered := r.Wanted == v1alpha1.HostActionPrepare || r.Wanted == v1alpha1.HostActionPerform || r.Wanted == v1alpha1.HostActionReboot
+	ordered := r.Wanted == v1alpha1.HostActionPrepare || r.Wanted == v1alpha1.HostActionPerform || r.Wanted == v1alpha1.HostActionRollback ||
+		r.Wanted == v1alpha1.HostActionReboot
 	switch {
 	case IsOthers(t.Claims, w.Rollout.UID):
 	case ordered && t.Claim == nil && w.Host.DetectOnly:

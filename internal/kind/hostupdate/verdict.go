@@ -20,6 +20,8 @@ type Verdict struct {
 	Message string
 	// Version is the version that the host would get; empty if the version has no name or is not known.
 	Version string
+	// Back is true when the host gets the version by its other partitions.
+	Back bool
 	// RetryAt is when the clock alone changes the verdict.
 	RetryAt time.Time
 }
@@ -30,6 +32,8 @@ func (w *World) verdict(r *Report) Verdict {
 	switch {
 	case pin != "" && sameVersion(r.Version, pin):
 		return Verdict{State: v1alpha1.UnitUpdated, Version: pin}
+	case w.goesBack(r): // Also where its agent can't look for updates.
+		return Verdict{State: v1alpha1.UnitOutdated, Version: pin, Back: true}
 	case r.State == v1alpha1.HostStateError:
 		return waits(v1alpha1.ReasonHostError, pin, r.said())
 	case r.Knows() && r.Update == v1alpha1.HostUpdateFalse && pin == "":

@@ -48,6 +48,8 @@ type World struct {
 	Releases   []v1alpha1.HostRelease
 	Versions   []v1alpha1.HostVersion
 	Unlabelled []string
+	// RolledBack is the version from which hosts are brought back; "" without a rollback.
+	RolledBack string
 	// newest is the release that was discovered last, at newestSince.
 	newest      string
 	newestSince time.Time
