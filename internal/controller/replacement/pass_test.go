@@ -567,6 +567,20 @@ func TestCompleteImages(t *testing.T) {
 	}
 }
 
+// The strategy's rollback is that of scale sets, too. It is no new attempt.
+func TestStrategyRollsBack(t *testing.T) {
+	r := &v1alpha1.NodeRollout{Spec: v1alpha1.NodeRolloutSpec{Replacement: &v1alpha1.Replacement{}}}
+	before, err := resolve(r, nil)
+	if err != nil || before.replacement.Rollback {
+		t.Fatal(before.replacement, err)
+	}
+	r.Spec.Strategy = &v1alpha1.Strategy{Rollback: true}
+	after, err := resolve(r, nil)
+	if err != nil || !after.replacement.Rollback || r.Spec.Replacement.Rollback || after.spec != before.spec {
+		t.Error(after.replacement, err)
+	}
+}
+
 // Images are put back where turns have failed for what machines are made of now, and nowhere else.
 func TestRollBack(t *testing.T) {
 	failure := &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonReplacementFailed, Message: "no"}

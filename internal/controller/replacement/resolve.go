@@ -70,6 +70,7 @@ func (s *settings) parse() (err error) {
 	spec := &s.rollout.Spec
 	s.replacement = *spec.Replacement
 	r := &s.replacement
+	r.Rollback = r.Rollback || spec.Strategy != nil && spec.Strategy.Rollback
 	s.rules = machine.Rules{
 		OnFull: r.OnFull, Timeout: defaultTimeout, MatchOSImage: r.ImageMatch == v1alpha1.ImageMatchOSImage, ControlPlane: r.ControlPlane != nil,
 		Drains: spec.Drain == nil || !spec.Drain.Disabled, DetectOnly: r.DetectOnly, Ending: s.rollout.DeletionTimestamp != nil, ScaleSets: r.ScaleSets, Strategy: spec.Strategy,
