@@ -77,7 +77,7 @@ func (c *Cluster) hosts(nr *v1alpha1.NodeRollout, named string, preview *Supposi
 	w.Fleet, w.OwnNode, w.Now = c.fleet, c.ownNode, c.now
 	turns := w.Units(c.nodes)
 	r := &u.described
-	r.Version, r.Revision, r.Versions = w.Revision, w.Revision, w.Versions
+	r.Version, r.Revision, r.Versions, r.RolledBack = w.Revision, w.Revision, w.Versions, w.RolledBack
 	r.Unlabelled = int32(len(w.Unlabelled)) //nolint:gosec // So many nodes there are not.
 	u.decided = true
 	decide(&u.units, turns, named, func(total int) rollout.Strategy { return nodeturn.Strategy(nr, w.Revision, w.OwnNode, total) }, u.line)

@@ -23,7 +23,7 @@ func (c *Cluster) describe(nr *v1alpha1.NodeRollout) units {
 	u.nodes = u.listed
 	u.described = Rollout{
 		Kind: KindNodeRollout, Name: nr.Name, Version: s.Revision, Revision: s.Revision, Versions: s.Versions, Wave: s.Wave,
-		TurnSeconds: s.TurnSeconds, Paused: nr.Spec.Strategy != nil && nr.Spec.Strategy.Paused, ScaleSets: s.ScaleSets,
+		RolledBack: s.RolledBack, TurnSeconds: s.TurnSeconds, Paused: nr.Spec.Strategy != nil && nr.Spec.Strategy.Paused, ScaleSets: s.ScaleSets,
 		Counts: ptr.Deref(s.Counts, v1alpha1.UnitCounts{}),
 	}
 	u.conditions = rolloutConditions{

@@ -35,6 +35,9 @@ func (c *Cluster) plan(p *upgradev1.Plan, named string, preview *Supposition) *p
 		Wave: s.Wave, TurnSeconds: s.TurnSeconds, Paused: p.Spec.Strategy != nil && p.Spec.Strategy.Paused,
 		Counts: ptr.Deref(s.Counts, v1alpha1.UnitCounts{}),
 	}
+	if s.RolledBack != nil {
+		u.described.RolledBack = s.RolledBack.Version
+	}
 	if u.nodes = u.listed; c.nodes == nil {
 		return u
 	}

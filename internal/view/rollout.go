@@ -48,7 +48,9 @@ type Rollout struct {
 	// Version is the readable name of the desired state. Revision identifies it.
 	Version  string `json:"version,omitempty"`
 	Revision string `json:"revision,omitempty"`
-	State    State  `json:"state"`
+	// RolledBack is the failed version from which nodes are brought back to Version.
+	RolledBack string `json:"rolledBack,omitempty"`
+	State      State  `json:"state"`
 	// Message says why the rollout waits, is stalled or fails, or is a note.
 	Message string `json:"message,omitempty"`
 	// Since is when the rollout became complete or stalled, or else stopped being complete.

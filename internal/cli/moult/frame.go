@@ -39,7 +39,10 @@ func frame(s *shown, now time.Time, all bool) text.Lines {
 
 // title names a rollout and its version.
 func title(r *view.Rollout, version string) text.Line {
-	return text.Line{text.Plain.Of(r.Kind + " "), text.Bold.Of(r.FullName()), text.Plain.When(version != "", "  %s", version)}
+	return text.Line{
+		text.Plain.Of(r.Kind + " "), text.Bold.Of(r.FullName()), text.Plain.When(version != "", "  %s", version),
+		text.Yellow.When(r.RolledBack != "", " (rolled back from %s)", r.RolledBack),
+	}
 }
 
 // drawHeader makes the lines about the rollout itself.

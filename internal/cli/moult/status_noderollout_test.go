@@ -71,7 +71,7 @@ func hostRollouts() []view.Rollout {
 			Nodes:  []view.Node{host("x", "", "", v1alpha1.UnitOutdated, reason(v1alpha1.ReasonPaused, "the rollout is paused"))},
 		},
 		{
-			Kind: view.KindNodeRollout, Name: "steady", Version: latest, State: view.Complete, Since: ago(time.Hour), Counts: v1alpha1.UnitCounts{Total: 1, Updated: 1},
+			Kind: view.KindNodeRollout, Name: "steady", Version: latest, RolledBack: "1.20.4", State: view.Complete, Since: ago(time.Hour), Counts: v1alpha1.UnitCounts{Total: 1, Updated: 1},
 			Versions: []v1alpha1.HostVersion{{Version: latest, Nodes: 1}}, Nodes: []view.Node{host("y", latest, "", v1alpha1.UnitUpdated, nothing)},
 		},
 	}
