@@ -302,11 +302,13 @@ type BudgetBlock struct {
 	Since metav1.Time `json:"since"`
 }
 
-// Types of conditions of a NodeDisruptionBudget.
+// Types of conditions of a NodeDisruptionBudget, and of a NodeRollout.
 const (
 	ConditionReady       = "Ready"
 	ConditionReconciling = "Reconciling"
 	ConditionStalled     = "Stalled"
 	// ConditionOpen says whether nodes may be claimed now.
 	ConditionOpen = "Open"
+	// ConditionAgentsBounded of a NodeRollout is False while no policy bounds what the agents on hosts may write, and otherwise absent.
+	ConditionAgentsBounded = "AgentsBounded"
 )

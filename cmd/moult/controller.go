@@ -239,7 +239,7 @@ func (s *settings) setUp(ctx context.Context, m ctrl.Manager, recorder *events.R
 		},
 		controllerDaemonSet: func() error { return s.setUpDaemonSets(ctx, m, c, f, recorder) },
 		controllerHostUpdate: func() error {
-			o := hostupdate.Options{NodeName: s.nodeName, Threads: s.Threads}
+			o := hostupdate.Options{NodeName: s.nodeName, Threads: s.Threads, RequirePolicy: inPod()}
 			return hostupdate.NewController(c, m.GetClient(), live, pods, f, recorder, o).SetupWithManager(ctx, m)
 		},
 		controllerReplacement: func() error {

@@ -57,6 +57,12 @@ const (
 
 var allControllers = []string{controllerPlan, controllerDaemonSet, controllerHostUpdate, controllerReplacement}
 
+// inPod reports whether this program runs in a Pod.
+func inPod() bool {
+	_, found := os.LookupEnv("KUBERNETES_SERVICE_HOST")
+	return found
+}
+
 // runs reports whether a controller is chosen.
 func (s *settings) runs(controller string) bool {
 	return slices.Contains(strings.Split(s.controllers, ","), controller)
@@ -97,8 +103,7 @@ func (s *settings) bind(flags *pflag.FlagSet) *variables {
 	add(v, &s.userDefinedIgnore, "allow-user-defined-security-context", true, "ALLOW_USER_DEFINED_SECURITY_CONTEXT", "ignored: a Plan's security context always counts")
 
 	add(v, &s.PollingInterval, "plan-polling-interval", 15*time.Minute, "SYSTEM_UPGRADE_PLAN_POLLING_INTERVAL", "how often channels are read; more than 1m")
-	_, inPod := os.LookupEnv("KUBERNETES_SERVICE_HOST")
-	add(v, &s.allowLocal, "allow-local-addresses", !inPod, "MOULT_ALLOW_LOCAL_ADDRESSES", "let channels and Prometheus be at loopback and link-local addresses, and those of a cloud's metadata; default: only outside of a Pod")
+	add(v, &s.allowLocal, "allow-local-addresses", !inPod(), "MOULT_ALLOW_LOCAL_ADDRESSES", "let channels and Prometheus be at loopback and link-local addresses, and those of a cloud's metadata; default: only outside of a Pod")
 	add(v, &s.AllowDowngrade, "plan-allow-downgrade", false, "SYSTEM_UPGRADE_PLAN_ALLOW_DOWNGRADE", "follow channels to lower versions")
 	add(v, &s.leaseDuration, "leader-election-lease-duration", 45*time.Second, "CATTLE_ELECTION_LEASE_DURATION", "how long others wait before they take the Lease")
 	add(v, &s.renewDeadline, "leader-election-renew-deadline", 30*time.Second, "CATTLE_ELECTION_RENEW_DEADLINE", "how long the Lease may stay unrenewed before this one stops")

@@ -23,6 +23,19 @@ var (
 	phases           = histogram("moult_machine_phase_duration_seconds", "How long the turns of machines were in a phase.", seconds, "name", "phase")
 )
 
+var agentPolicyMissing = registry.NewGauge(prometheus.GaugeOpts{
+	Name: "moult_agent_policy_missing", Help: "1 if no policy of admission bounds what the agents on hosts may write.",
+})
+
+// SetAgentPolicyMissing sets whether the policy of the agents is missing.
+func SetAgentPolicyMissing(missing bool) {
+	value := 0.0
+	if missing {
+		value = 1
+	}
+	agentPolicyMissing.Set(value)
+}
+
 // SetHostVersions sets how many nodes of a NodeRollout run which version.
 func SetHostVersions(name string, versions []v1alpha1.HostVersion) {
 	forget(prometheus.Labels{"name": name}, hostVersions)

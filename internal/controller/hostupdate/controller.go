@@ -64,17 +64,24 @@ type Options struct {
 	NodeName string
 	// Threads is how many NodeRollouts are reconciled at once. Default 1.
 	Threads int
+	// RequirePolicy reports in the status if the policy of the agents is missing.
+	RequirePolicy bool
 }
 
 // Controller reconciles NodeRollouts.
 type Controller struct {
 	*turn.Engine
 	options Options
+	policy  policyLook
 }
 
 // NewController returns a controller of NodeRollouts; SetupWithManager makes it run. See turn.NewEngine for the clients.
 func NewController(clk clock.PassiveClock, c client.Client, live drain.Client, pods typedcorev1.CoreV1Interface, f *fleet.Fleet, recorder *events.Recorder, o Options) *Controller {
-	return &Controller{Engine: turn.NewEngine(turn.Kind, clk, c, live, pods, f, recorder), options: o}
+	h := &Controller{Engine: turn.NewEngine(turn.Kind, clk, c, live, pods, f, recorder), options: o}
+	if o.RequirePolicy {
+		h.policy.reader = live
+	}
+	return h
 }
 
 // Reconcile brings one NodeRollout a step further.
@@ -113,6 +120,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 		c.Waiting.Set(key, false)
 	}
 	p.KeepPods(p.needsPods)
+	c.reportPolicy(ctx, r, p.Now)
 	errs = append(errs, p.report(ctx, stored))
 	return p.Wake, turn.First(errs)
 }

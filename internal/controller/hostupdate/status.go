@@ -5,9 +5,13 @@ package hostupdate
 import (
 	"context"
 	"fmt"
+	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/kind/hostupdate"
 	"moult.dev/moult/internal/metrics"
 	"moult.dev/moult/internal/status"
@@ -23,6 +27,19 @@ func (p *pass) report(ctx context.Context, stored *unstructured.Unstructured) er
 	return p.Report(ctx, stored, &before, &r.Status, func() {
 		p.Events.Emit(p.Mentioned(r)...)
 		p.Events.Emit(turn.Transitions(&before, r)...)
+	})
+}
+
+// reportPolicy writes to the status that the policy of the agents is missing, while it is.
+func (c *Controller) reportPolicy(ctx context.Context, r *v1alpha1.NodeRollout, now time.Time) {
+	problem := c.policy.agentsUnbounded(ctx, now)
+	if problem == "" {
+		meta.RemoveStatusCondition(&r.Status.Conditions, v1alpha1.ConditionAgentsBounded)
+		return
+	}
+	meta.SetStatusCondition(&r.Status.Conditions, metav1.Condition{
+		Type: v1alpha1.ConditionAgentsBounded, Status: metav1.ConditionFalse, Reason: "PolicyMissing", Message: problem,
+		LastTransitionTime: metav1.Time{Time: now}, ObservedGeneration: r.Generation,
 	})
 }
 

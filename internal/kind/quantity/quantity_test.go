@@ -12,7 +12,7 @@ import (
 )
 
 // What resource.ParseQuantity reads quickly is accepted, and what could hang it is not.
-func TestCheck(t *testing.T) {
+func TestCheckQuantity(t *testing.T) {
 	for _, text := range []string{"0", "-1", "100m", "1.5", ".5", "1Gi", "12e6", "1E", "1e-3", "1e999", strings.Repeat("9", 64)} {
 		if err := Check(text); err != nil {
 			t.Errorf("%q: %v", text, err)
