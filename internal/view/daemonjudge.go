@@ -157,6 +157,8 @@ func (d *daemonSet) listNodes() {
 		switch {
 		case s.Canary && s.Current.Available():
 			state = v1alpha1.UnitUpdated
+		case d.Canary.WaitOf(s.Node.Name).Reason != "":
+			state = v1alpha1.UnitOutdated
 		case s.Canary:
 			state = v1alpha1.UnitUpdating
 		case u == nil:

@@ -170,7 +170,8 @@ func (d *daemonSet) steps(starts map[string]time.Time) []Step {
 			continue
 		}
 		step := Step{Node: s.Node.Name, Wave: daemonset.WaveCanary, At: timeOrNil(starts[s.Node.Name])}
-		if d.Canary.Paused() {
+		wait := d.Canary.WaitOf(s.Node.Name)
+		if step.Reason, step.Message = wait.Reason, wait.Message; d.Canary.Paused() {
 			step.Reason, step.Message = d.CanaryCheck()
 		}
 		all = append(all, step)

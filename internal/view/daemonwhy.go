@@ -77,6 +77,9 @@ func (d *daemonSet) canaryChecks(name string) []Check {
 	}
 	var part Part
 	part.addChecks(rollout.Explain(d.Canary.Strategy, d.Canary.Units, d.cluster.fleet, d.cluster.now, name))
+	if d.Canary.WaitOf(name).Reason != "" {
+		return part.Checks
+	}
 	checks := slices.DeleteFunc(part.Checks, func(c Check) bool { return c.Name != "wave" })
 	reason, message := d.CanaryCheck()
 	if reason == v1alpha1.ReasonPaused || !slices.ContainsFunc(checks, func(c Check) bool { return c.Reason != "" }) {

@@ -27,6 +27,8 @@ type Canary struct {
 	Strategy rollout.Strategy
 	Units    []rollout.Unit
 	Decision rollout.Decision
+	// Held are the nodes of the canary that may not start, and why: a budget does not allow it, or another rollout has claimed the node.
+	Held []rollout.Wait
 	// Until is the earliest promotion: then the pods have been ready, and without a restart, for long enough.
 	Until time.Time
 	// Over is true when the canary has passed and must be promoted.
@@ -35,6 +37,18 @@ type Canary struct {
 
 // Paused reports whether the canary is paused, by hand or by autoPause.
 func (c *Canary) Paused() bool { return c != nil && (c.PausedByHand || c.Verdict.Paused) }
+
+// WaitOf says why a node of the canary may not start. The Reason is "" if it may, or has started.
+func (c *Canary) WaitOf(node string) rollout.Wait {
+	if c != nil {
+		for _, w := range c.Held {
+			if w.Node == node {
+				return w
+			}
+		}
+	}
+	return rollout.Wait{}
+}
 
 // CanaryWanted reports whether a canary runs or should begin: the target revision is not active, and has not failed.
 func (j *Judge) CanaryWanted() bool {
@@ -50,6 +64,7 @@ func (j *Judge) StartCanary() []string {
 	j.Canary = &Canary{PausedByHand: j.Annotated(edsv1.AnnotationCanaryPaused), Wanted: max(1, replicas)}
 	before := ptr.Deref(j.EDS.Status.Canary, edsv1.ExtendedDaemonSetStatusCanary{}).Nodes
 	j.findFits()
+	j.findHeld()
 	return PickCanaries(j.Strategy.Canary, j.Canary.Wanted, before, j.States)
 }
 
@@ -66,6 +81,22 @@ func (j *Judge) findFits() {
 		inTurn := slices.ContainsFunc(s.Claims, func(c v1alpha1.Claim) bool { return c.Failed == nil })
 		s.Fits = (place.Create || place.Keep && (s.NodeProblem != "" || s.Current != nil)) && (inTurn || s.mayHaveBroken() || !j.isAbsent(s.Node))
 	}
+}
+
+// findHeld finds on which nodes outside of the canary a budget lets no canary start: it is paused, or its window or gate is closed.
+func (j *Judge) findHeld() {
+	var units []rollout.Unit
+	for _, s := range j.States {
+		if s.Held = false; s.Fits && !s.Canary && len(j.Fleet.Budgets) > 0 {
+			units = append(units, rollout.Unit{Node: s.Node.Name, State: v1alpha1.UnitOutdated})
+		}
+	}
+	d := rollout.Decide(rollout.Strategy{UID: j.EDS.UID, MaxConcurrent: len(units), Claimless: true}, units, j.Fleet, j.Now)
+	for _, w := range d.Waiting {
+		// Numbers are for pods that are replaced now. They do not say which nodes are better.
+		j.State(w.Node).Held = w.Reason != v1alpha1.ReasonBudgetExhausted && w.Reason != v1alpha1.ReasonMaxDomains
+	}
+	j.WakeAt(d.Next)
 }
 
 // restarts returns how often the containers of the daemon's pods restarted on the node.
@@ -93,6 +124,10 @@ func (j *Judge) JudgeCanaryPods() {
 	conditions := j.Target.Status.Conditions
 	if c := edsv1.TrueCondition(conditions, edsv1.ConditionCanary); c != nil {
 		h.Began = c.LastTransitionTime.Time
+		h.Held = c.LastUpdateTime.Time
+		if c.Reason != "" {
+			h.Held = j.Now
+		}
 	}
 	if c := edsv1.TrueCondition(conditions, edsv1.ConditionPodRestarting); c != nil && !c.LastUpdateTime.Time.Before(h.Began) {
 		h.FirstRestart, h.LastRestart = c.LastTransitionTime.Time, c.LastUpdateTime.Time
@@ -114,12 +149,13 @@ func (j *Judge) JudgeCanaryPods() {
 	j.WakeAt(j.Canary.Verdict.Wake)
 }
 
-// DecideCanary decides whether the canary is promoted. For the engine the canary is the first wave, and all other nodes are the second. The
+// DecideCanary decides which nodes of the canary may start, and whether the canary is promoted. For the engine the canary is the first wave, and all other nodes are the second. The
 // canary is promoted when the first wave is over, it is not paused, and it has at least one pod. Each pod must have been ready for
 // duration, and have no restart within noRestartsDuration. The engine only counts from when it saw all pods ready, so the pods' own
 // times are checked too.
 func (j *Judge) DecideCanary() {
 	spec, c := j.Strategy.Canary, j.Canary
+	c.Units, c.Held = nil, nil // A second decision may follow, with a newer fleet.
 	wave := rollout.Wave{
 		Name: WaveCanary, Nodes: map[string]bool{}, Manual: spec.ValidationMode == edsv1.ValidationModeManual,
 		Soak: ptr.Deref(spec.Duration, metav1.Duration{}).Duration,
@@ -134,9 +170,12 @@ func (j *Judge) DecideCanary() {
 		}
 		wave.Nodes[s.Node.Name] = true
 		u := rollout.Unit{Node: s.Node.Name, State: v1alpha1.UnitUpdating, Excused: s.NodeProblem != ""}
-		if s.Current.Available() {
+		switch {
+		case s.Current.Available():
 			u.State, u.Since = v1alpha1.UnitUpdated, s.Current.State.ReadySince
 			c.Until = latest(c.Until, u.Since.Add(wave.Soak))
+		case s.UnitState() == v1alpha1.UnitOutdated && s.lacksPod() && s.NodeProblem == "" && !c.Paused():
+			u.State = v1alpha1.UnitOutdated // Only budgets and claims can hold it: the canary has no window, and a slot for each node.
 		}
 		allAvailable = allAvailable && s.Current.Available()
 		c.Units = append(c.Units, u)
@@ -151,6 +190,11 @@ func (j *Judge) DecideCanary() {
 	c.Decision = rollout.Decide(c.Strategy, c.Units, j.Fleet, j.Now)
 	j.EDS.Status.Wave = c.Decision.Wave
 	j.WakeAt(c.Decision.Next)
+	for _, wait := range c.Decision.Waiting {
+		if wave.Nodes[wait.Node] {
+			c.Held = append(c.Held, wait)
+		}
+	}
 
 	w := c.Decision.Wave
 	reason, message := j.CanaryCheck()
@@ -163,6 +207,9 @@ func (j *Judge) DecideCanary() {
 	}
 	var waiting []rollout.Wait
 	for _, node := range c.Decision.Start {
+		if wave.Nodes[node] {
+			continue // It starts now.
+		}
 		waiting = append(waiting, rollout.Wait{Node: node, Reason: reason, Message: message})
 	}
 	c.Decision.Waiting = append(waiting, c.Decision.Waiting...)

@@ -25,8 +25,9 @@ type NodeState struct {
 	Want      *ReplicaSet
 	Placement Placement
 	Overrides Overrides
-	// Canary is true for a node of the canary. Fits is true if the canary's pod can run there; StartCanary sets it.
-	Canary, Fits bool
+	// Canary is true for a node of the canary. Fits is true if the canary's pod can run there. Held is true for another node if a budget lets
+	// no canary start there. StartCanary sets both.
+	Canary, Fits, Held bool
 	// Current is the pod of the wanted revision, Outdated a pod of another. Each may be nil.
 	Current, Outdated *Pod
 	// Kept is true while the outdated pod belongs to a DaemonSet that would create it again.

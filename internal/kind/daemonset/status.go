@@ -158,6 +158,9 @@ func (j *Judge) setHealth(stalled, reason string) {
 		if j.Canary != nil && j.Canary.Decision.Wave != nil {
 			progress = cmp.Or(j.Canary.Decision.Wave.Message, progress)
 		}
+		if j.Canary != nil && len(j.Canary.Held) > 0 {
+			progress = fmt.Sprintf("the canary waits on node %s: %s", j.Canary.Held[0].Node, j.Canary.Held[0].Message)
+		}
 		set(edsv1.ConditionReconciling, true, "Progressing", progress)
 		set(edsv1.ConditionReady, false, "Progressing", progress)
 	}
@@ -277,7 +280,11 @@ func (j *Judge) ReplicaSetStatus(rs *ReplicaSet) edsv1.ExtendedDaemonSetReplicaS
 		SetCondition(&s.Conditions, kind, is, reason, message, j.Now)
 	}
 	set(edsv1.ConditionActive, active, "", "")
-	set(edsv1.ConditionCanary, canary, "", "")
+	var held rollout.Wait
+	if canary && len(j.Canary.Held) > 0 {
+		held = j.Canary.Held[0]
+	}
+	set(edsv1.ConditionCanary, canary, string(held.Reason), held.Message) // Its lastUpdateTime says when the hold began, or ended.
 	set(edsv1.ConditionRollingUpdatePaused, active && (j.Annotated(edsv1.AnnotationRollingUpdatePaused) || j.Strategy.Paused), "", "")
 	set(edsv1.ConditionRolloutFrozen, active && j.Annotated(edsv1.AnnotationRolloutFrozen), "", "")
 	unscheduled, reason, problem := "", "", ""
