@@ -23,7 +23,8 @@ import (
 // its disruption.
 //
 // A node is unavailable for any of these causes: it is not ready, or for less than minReadySeconds; it is unschedulable; a
-// rollout has a claim on it; or it is not healthy by gates.nodes.
+// rollout has a claim on it; or it is not healthy by gates.nodes. By spec.counts, a node whose daemon pod is being replaced
+// counts too.
 type NodeDisruptionBudget struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -60,6 +61,16 @@ type NodeDisruptionBudgetSpec struct {
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 && self <= 2147483647 : self.matches('^(100|[1-9]?[0-9])%$')",message="must be a count of 0 or more, or a percentage from 0% to 100%"
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
 
+	// Counts says what uses up maxUnavailable and maxDomains, node by node. Nodes: unavailable nodes, and rollouts that claim
+	// nodes wait for them. DaemonPods: nodes on which an ExtendedDaemonSet replaces its pod, and ExtendedDaemonSets wait for
+	// them. Default [Nodes].
+	// +optional
+	// +listType=set
+	// +kubebuilder:default={Nodes}
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=2
+	Counts []BudgetCount `json:"counts,omitempty"`
+
 	// TopologyKey is the node label that names a node's domain, such as topology.kubernetes.io/zone. Nodes without it are one
 	// domain of their own.
 	// +optional
@@ -94,6 +105,19 @@ type NodeDisruptionBudgetSpec struct {
 	Gates *Gates `json:"gates,omitempty"`
 }
 
+// BudgetCount is what uses up a budget.
+//
+// +kubebuilder:validation:Enum=Nodes;DaemonPods
+type BudgetCount string
+
+// What uses up a budget.
+const (
+	// CountNodes: nodes that are unavailable.
+	CountNodes BudgetCount = "Nodes"
+	// CountDaemonPods: nodes on which an ExtendedDaemonSet replaces its pod.
+	CountDaemonPods BudgetCount = "DaemonPods"
+)
+
 // Gates are health checks that must pass before a rollout claims another node. All must be open.
 type Gates struct {
 	// Workloads closes while evicted workloads are not available again.
@@ -113,14 +137,45 @@ type Gates struct {
 }
 
 // WorkloadsGate is closed while a workload whose pods a drain evicted is not available again. It is also closed while a
-// selected Deployment, StatefulSet or DaemonSet has fewer available pods than desired.
+// selected Deployment, StatefulSet, DaemonSet, ExtendedDaemonSet, Job with a PodDisruptionBudget of its own, or object of a
+// named kind, has fewer available pods than desired.
 type WorkloadsGate struct {
-	// Selector selects Deployments, StatefulSets and DaemonSets by their labels. Absent or {}: all.
+	// Selector selects workloads by their labels. Absent or {}: all.
 	// +optional
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
 	// NamespaceSelector limits that to namespaces with these labels. Absent or {}: all.
 	// +optional
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
+	// Kinds are further kinds of workloads, such as custom resources whose controllers run pods. The operator needs the right
+	// to list and watch them. Absent: none.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Kinds []WorkloadKind `json:"kinds,omitempty"`
+}
+
+// WorkloadKind is a kind of workloads.
+type WorkloadKind struct {
+	// APIVersion of the kind, such as postgresql.cnpg.io/v1.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=317
+	APIVersion string `json:"apiVersion"`
+	// Kind, such as Cluster.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Kind string `json:"kind"`
+	// Desired is the path of the integer field with the desired number of pods. An object without the field closes the gate.
+	// Default spec.replicas.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^(spec|status)(\.[A-Za-z0-9_-]+)+$`
+	Desired string `json:"desired,omitempty"`
+	// Ready is the path of the integer field with the number of ready pods. An object without the field has none. Default
+	// status.readyReplicas.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^(spec|status)(\.[A-Za-z0-9_-]+)+$`
+	Ready string `json:"ready,omitempty"`
 }
 
 // PodsScope says where a pod must be to block.
@@ -271,6 +326,8 @@ const (
 	CauseUnhealthy UnavailableCause = "Unhealthy"
 	// CauseUnreadable: the claims on it can't be read.
 	CauseUnreadable UnavailableCause = "ClaimUnreadable"
+	// CauseDaemonPod: an ExtendedDaemonSet replaces its pod on it, and spec.counts has DaemonPods.
+	CauseDaemonPod UnavailableCause = "DaemonPodReplaced"
 )
 
 // BudgetHolder is a node that uses up the budget.
@@ -278,9 +335,9 @@ type BudgetHolder struct {
 	// Node is the node's name.
 	Node string `json:"node"`
 	// Cause says why it is unavailable: the first that applies of Claimed, Unschedulable, NotReady, MinReadySeconds,
-	// Unhealthy, ClaimUnreadable.
+	// Unhealthy, ClaimUnreadable, DaemonPodReplaced.
 	Cause UnavailableCause `json:"cause"`
-	// By is the rollout that has claimed it, as "Kind/namespace/name".
+	// By is the rollout that has claimed it, or replaces its pod, as "Kind/namespace/name".
 	// +optional
 	By string `json:"by,omitempty"`
 	// Message says more.

@@ -9,6 +9,7 @@
 //	watches    of Nodes, budgets, and what gates need; these start at their first use watch.go
 //	evictions  how many pods a drain would evict from each node, for orders by it   gate_pods.go
 //	admission  decide and claim under one lock, on nodes that show all earlier claims fleet.go
+//	replaced   nodes on which daemon pods are being replaced                         replaced.go
 //	changes    wake rollouts that wait for a budget when something may have changed  fleet.go, waiters.go
 //	memory     when a status was written                                             reports.go
 //	caches     hold only the fields that decisions need                              cache.go

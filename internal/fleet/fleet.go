@@ -26,6 +26,8 @@ type Fleet struct {
 	client client.Client
 	gates  *gates
 	nodes  nodes
+	// replaced are the nodes with daemon pods in replacement.
+	replaced replaced
 	// store holds the Nodes; nil before SetupWithManager. absent returns deleted Nodes that budgets still count.
 	store  toolscache.Store
 	absent func(context.Context) ([]*corev1.Node, error)
@@ -33,7 +35,7 @@ type Fleet struct {
 	listening sync.RWMutex
 	listeners []func()
 
-	// admission is held from the snapshot until the claims of its decision are written.
+	// admission is held from the snapshot until the claims of its decision are written, or the daemon pods that it replaces are set.
 	admission sync.Mutex
 }
 
@@ -79,7 +81,11 @@ type Snapshot struct {
 }
 
 // Snapshot returns the fleet now.
-func (f *Fleet) Snapshot(ctx context.Context) (Snapshot, error) {
+func (f *Fleet) Snapshot(ctx context.Context) (Snapshot, error) { return f.SnapshotFor(ctx, "") }
+
+// SnapshotFor returns the fleet for a rollout whose own pods a workloads gate looks at, as "Kind/namespace/name". What it lacks closes no gate:
+// otherwise broken pods of a rollout would keep it from replacing them.
+func (f *Fleet) SnapshotFor(ctx context.Context, workload string) (Snapshot, error) {
 	objects, err := f.list(ctx)
 	if err != nil {
 		return Snapshot{}, err
@@ -92,7 +98,8 @@ func (f *Fleet) Snapshot(ctx context.Context) (Snapshot, error) {
 		}
 		s = s.with(absent)
 	}
-	s.Budgets, err = f.budgets(ctx, s.Evicted)
+	s.Replaced = f.replaced.byNode()
+	s.Budgets, err = f.budgets(ctx, s.Evicted, workload)
 	return s, err
 }
 
@@ -119,11 +126,14 @@ func (s Snapshot) with(absent []*corev1.Node) Snapshot {
 }
 
 // Admit lets one rollout at a time decide and claim. decide receives a snapshot with all earlier claims, and writes its own
-// before it returns.
-func (f *Fleet) Admit(ctx context.Context, decide func(Snapshot) error) error {
+// before it returns. One that claims no nodes calls SetReplaced instead.
+func (f *Fleet) Admit(ctx context.Context, decide func(Snapshot) error) error { return f.AdmitFor(ctx, "", decide) }
+
+// AdmitFor is Admit with the snapshot of SnapshotFor.
+func (f *Fleet) AdmitFor(ctx context.Context, workload string, decide func(Snapshot) error) error {
 	f.admission.Lock()
 	defer f.admission.Unlock()
-	s, err := f.Snapshot(ctx)
+	s, err := f.SnapshotFor(ctx, workload)
 	if err != nil {
 		return err
 	}
@@ -152,8 +162,8 @@ func (f *Fleet) list(ctx context.Context) ([]*corev1.Node, error) {
 	return objects, nil
 }
 
-// budgets returns the budgets with the gates that are closed now, sorted by name.
-func (f *Fleet) budgets(ctx context.Context, evicted []*corev1.Node) ([]rollout.Budget, error) {
+// budgets returns the budgets with the gates that are closed now, sorted by name. What the workload except lacks closes no gate.
+func (f *Fleet) budgets(ctx context.Context, evicted []*corev1.Node, except string) ([]rollout.Budget, error) {
 	var list v1alpha1.NodeDisruptionBudgetList
 	if err := f.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing budgets, %w", err)
@@ -162,7 +172,7 @@ func (f *Fleet) budgets(ctx context.Context, evicted []*corev1.Node) ([]rollout.
 	for i := range list.Items {
 		if from := &list.Items[i]; from.DeletionTimestamp == nil {
 			b := rollout.NewBudget(from)
-			f.gates.addClosedGates(from, &b, evicted)
+			f.gates.addClosedGates(from, &b, evicted, except)
 			budgets = append(budgets, b)
 		}
 	}

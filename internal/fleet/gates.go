@@ -16,6 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -34,7 +35,9 @@ type gates struct {
 	namespaces *watch
 	pods       *watch
 	workloads  map[string]*watch
-	watches    []*watch // all of them
+	watches    []*watch // all of these
+	// kinds are the watches of the kinds that workloads gates name.
+	kinds map[v1alpha1.WorkloadKind]*watch
 
 	// transport is for queries of Prometheus.
 	transport http.RoundTripper
@@ -51,11 +54,16 @@ type gates struct {
 }
 
 func newGates(clk clock.PassiveClock, pods cache.Informers, changed func()) *gates {
-	g := &gates{clock: clk, changed: changed, start: func(func(context.Context)) {}, rules: map[string]*rules{}, transport: outbound.NewTransport(true)}
+	g := &gates{
+		clock: clk, changed: changed, start: func(func(context.Context)) {}, rules: map[string]*rules{}, kinds: map[v1alpha1.WorkloadKind]*watch{},
+		transport: outbound.NewTransport(true),
+	}
 	g.version.Store(1)
 	g.namespaces, g.pods, g.workloads = newNamespaces(g), newPods(g), newWorkloads(g)
 	g.watches = append(slices.Collect(maps.Values(g.workloads)), g.namespaces, g.pods)
-	g.pods.from = pods
+	for _, w := range []*watch{g.pods, g.workloads[kindJob], g.workloads[kindPDB]} {
+		w.from = pods // The manager's cache has only the operator's own Jobs.
+	}
 	return g
 }
 
@@ -92,8 +100,9 @@ type rules struct {
 	found podBlocks
 }
 
-// addClosedGates adds the closed gates to a budget. evicted are nodes with a record of evictions.
-func (g *gates) addClosedGates(from *v1alpha1.NodeDisruptionBudget, b *rollout.Budget, evicted []*corev1.Node) {
+// addClosedGates adds the closed gates to a budget. evicted are nodes with a record of evictions. What the workload except lacks closes
+// no gate.
+func (g *gates) addClosedGates(from *v1alpha1.NodeDisruptionBudget, b *rollout.Budget, evicted []*corev1.Node, except string) {
 	r := g.rulesOf(from)
 	if r.problem != "" {
 		// An invalid budget blocks all its nodes.
@@ -101,7 +110,7 @@ func (g *gates) addClosedGates(from *v1alpha1.NodeDisruptionBudget, b *rollout.B
 		return
 	}
 	if r.workloads != nil {
-		if why := g.closedByWorkloads(r.workloads, b.Selector, evicted); why != "" {
+		if why := g.closedByWorkloads(r.workloads, b.Selector, evicted, except); why != "" {
 			b.Blocks = append(b.Blocks, rollout.Block{Gate: v1alpha1.ReasonWorkloadsUnavailable, Message: why})
 		}
 	}
@@ -136,6 +145,9 @@ func (g *gates) rulesOf(from *v1alpha1.NodeDisruptionBudget) *rules {
 		for _, w := range g.workloads {
 			w.want()
 		}
+		for _, w := range r.workloads.watches {
+			w.want()
+		}
 	}
 	if len(r.pods) > 0 {
 		g.pods.want()
@@ -163,7 +175,13 @@ func (g *gates) rulesOf(from *v1alpha1.NodeDisruptionBudget) *rules {
 func (r *rules) parse(g *gates, from *v1alpha1.Gates) error {
 	var err error
 	if w := from.Workloads; w != nil {
-		r.workloads = &workloadsRule{}
+		r.workloads = &workloadsRule{kinds: w.Kinds}
+		for _, kind := range w.Kinds {
+			if _, err = schema.ParseGroupVersion(kind.APIVersion); err != nil {
+				return fmt.Errorf("workloads.kinds: %w", err)
+			}
+			r.workloads.watches = append(r.workloads.watches, g.watchOf(kind))
+		}
 		if r.workloads.selector, err = rollout.NewSelector(w.Selector); err != nil {
 			return fmt.Errorf("workloads.selector: %w", err)
 		}

@@ -37,14 +37,14 @@ func (w *Waiters) Set(rollout types.NamespacedName, waits bool) {
 	}
 }
 
-// ForBudget reports whether a unit waits for a budget or for the health of nodes. Changes outside the rollout can then end
-// the wait.
+// ForBudget reports whether a unit waits for a budget, for the health of nodes, or for another rollout on the node. Changes outside
+// the rollout can then end the wait.
 func ForBudget(w rollout.Wait) bool { return slices.Contains(reasonsOfBudgets, w.Reason) }
 
 var reasonsOfBudgets = []v1alpha1.Reason{
 	v1alpha1.ReasonBudgetInvalid, v1alpha1.ReasonBudgetPaused, v1alpha1.ReasonOutsideBudgetWindow, v1alpha1.ReasonBudgetExhausted,
 	v1alpha1.ReasonMaxDomains, v1alpha1.ReasonWorkloadsUnavailable, v1alpha1.ReasonPodsBlock, v1alpha1.ReasonAlertsActive,
-	v1alpha1.ReasonAlertsUnreachable, v1alpha1.ReasonWaveUnhealthy,
+	v1alpha1.ReasonAlertsUnreachable, v1alpha1.ReasonWaveUnhealthy, v1alpha1.ReasonClaimed,
 }
 
 // Source gives the controller's queue to the Waiters. After every change that may affect a budget, it wakes each waiting rollout.

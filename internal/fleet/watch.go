@@ -41,7 +41,7 @@ func (f *Fleet) SetupWithManager(ctx context.Context, m ctrl.Manager) error {
 		}))
 	}
 	for _, w := range g.watches {
-		if w != g.pods {
+		if w.from == nil {
 			w.from = m.GetCache()
 		}
 	}

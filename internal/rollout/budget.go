@@ -19,9 +19,9 @@ type Account struct {
 	Matched int
 	// Limit is how many of them may be unavailable; negative when there is no limit by number.
 	Limit int
-	// Holders are the unavailable nodes, sorted by name.
+	// Holders are the nodes that use it up, sorted by name.
 	Holders []Holder
-	// Domains are the domains with unavailable nodes, and how many they have.
+	// Domains are the domains with holders, and how many they have.
 	Domains map[string]int
 	// Blocks are all other causes for which no selected node may be claimed now.
 	Blocks []Block
@@ -33,7 +33,7 @@ type Account struct {
 	firstGate int
 }
 
-// Holder is an unavailable node.
+// Holder is a node that uses up the budget.
 type Holder struct {
 	Node    string
 	Cause   v1alpha1.UnavailableCause
@@ -43,17 +43,17 @@ type Holder struct {
 }
 
 // Examine returns the state of a budget.
-func (b *Budget) Examine(nodes map[string]*Node, now time.Time) Account {
+func (b *Budget) Examine(f *Fleet, now time.Time) Account {
 	a := Account{Limit: -1, Domains: map[string]int{}}
-	for name, n := range nodes {
-		a.count(b, name, n, now)
+	for name, n := range f.Nodes {
+		a.count(b, name, n, f.Replaced[name], now)
 	}
 	a.finish(b, now)
 	return a
 }
 
 // count adds a node, if the budget selects it.
-func (a *Account) count(b *Budget, name string, n *Node, now time.Time) {
+func (a *Account) count(b *Budget, name string, n *Node, replaced []Replacement, now time.Time) {
 	if !b.selects(n) {
 		return
 	}
@@ -61,8 +61,16 @@ func (a *Account) count(b *Budget, name string, n *Node, now time.Time) {
 	if b.Workloads && n.Draining {
 		a.draining = append(a.draining, name)
 	}
-	h, end := b.unavailable(n, now)
-	a.wake(end, now)
+	var h Holder
+	if !b.NoNodes {
+		var end time.Time
+		h, end = b.unavailable(n, now)
+		a.wake(end, now)
+	}
+	if h.Cause == "" && b.DaemonPods && len(replaced) > 0 {
+		r := &replaced[0]
+		h = Holder{Cause: v1alpha1.CauseDaemonPod, By: r.By, Message: r.message(), Since: r.Since}
+	}
 	if h.Cause == "" {
 		return
 	}
@@ -72,6 +80,8 @@ func (a *Account) count(b *Budget, name string, n *Node, now time.Time) {
 		a.Domains[n.Labels[b.TopologyKey]]++
 	}
 }
+
+func (r *Replacement) message() string { return "daemon pod replaced by " + r.By + sinceText(r.Since) }
 
 // finish sorts the holders, and adds the limit and the blocks.
 func (a *Account) finish(b *Budget, now time.Time) {
@@ -164,11 +174,12 @@ func (p *pass) openAccounts() {
 		})
 	}
 	for name, n := range p.fleet.Nodes {
+		replaced := p.fleet.Replaced[name]
 		for _, a := range accounts {
 			switch {
-			case a.skips(n, p.now):
+			case (len(replaced) == 0 || !a.DaemonPods) && a.skips(n, p.now):
 			case name != p.fleet.Leaving:
-				a.count(a.Budget, name, n, p.now)
+				a.count(a.Budget, name, n, replaced, p.now)
 			case a.selects(n):
 				a.Matched++
 			}
@@ -229,15 +240,12 @@ func (p *pass) budgets(c *candidate) []*account {
 // bookBudget books the cost of a unit that is started now. A node that was already unavailable or claimed adds no cost, but its
 // drain counts.
 func bookBudget(p *pass, c *candidate) {
-	if p.strategy.Claimless {
-		return
-	}
 	for _, a := range p.budgets(c) {
-		if a.Workloads && p.strategy.Drains {
+		if a.Workloads && p.strategy.Drains && !p.strategy.Claimless {
 			block := undrainedBlock(c.Unit.Node)
 			a.Account.Blocks = append(a.Account.Blocks, Block{block.Gate, a.withName(block.Message)})
 		}
-		if c.Claimed || a.holds(c.Node) {
+		if !p.uses(a, c) || a.holds(c.Node) {
 			continue
 		}
 		a.used++
@@ -250,8 +258,14 @@ func bookBudget(p *pass, c *candidate) {
 	}
 }
 
-// disrupts reports whether a start makes the node unavailable: the rollout has not claimed it yet, and claims nodes at all.
-func (p *pass) disrupts(c *candidate) bool { return !c.Claimed && !p.strategy.Claimless }
+// uses reports whether a start uses up the budget: it makes the node unavailable, because the rollout has not claimed it yet,
+// or it replaces a daemon pod, and the budget counts that.
+func (p *pass) uses(a *account, c *candidate) bool {
+	if p.strategy.Claimless {
+		return a.DaemonPods
+	}
+	return !c.Claimed && !a.NoNodes
+}
 
 // explain returns why the budget is used up.
 func (a *account) explain() string {

@@ -125,7 +125,7 @@ func TestExamine(t *testing.T) {
 			if tc.edit != nil {
 				tc.edit(&b)
 			}
-			if diff := cmp.Diff(tc.want, b.Examine(nodes, noon), cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(Account{})); diff != "" {
+			if diff := cmp.Diff(tc.want, b.Examine(&Fleet{Nodes: nodes}, noon), cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(Account{})); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})

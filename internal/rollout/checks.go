@@ -40,8 +40,13 @@ func paused(p *pass, _ *candidate) (v1alpha1.Reason, string) {
 	return "", ""
 }
 
+// replacementTime is how long the replacement of a daemon pod keeps other rollouts from its node. A pod that is not available by
+// then may never be, perhaps because of the node.
+const replacementTime = 10 * time.Minute
+
 // unclaimed refuses nodes that another rollout has claimed. Shared claims may coexist. An exclusive claim excludes all
-// others. A rollout that claims no nodes waits for every claim. A claim that only records a result excludes nothing.
+// others. A rollout that claims no nodes waits for every claim. A claim that only records a result excludes nothing. A daemon
+// pod that is being replaced excludes new claims, and nothing else: several rollouts may replace pods on one node.
 func unclaimed(p *pass, c *candidate) (v1alpha1.Reason, string) {
 	if c.node.ClaimError != "" {
 		return v1alpha1.ReasonClaimUnreadable, c.node.ClaimError
@@ -53,6 +58,15 @@ func unclaimed(p *pass, c *candidate) (v1alpha1.Reason, string) {
 			continue
 		}
 		return v1alpha1.ReasonClaimed, "claimed by " + claim.Rollout + " since " + claim.Since.UTC().Format(time.RFC3339)
+	}
+	if c.Claimed || p.strategy.Claimless {
+		return "", ""
+	}
+	for _, r := range p.fleet.Replaced[c.Node] {
+		if end := r.Since.Add(replacementTime); p.now.Before(end) {
+			p.wake(end)
+			return v1alpha1.ReasonClaimed, r.message()
+		}
 	}
 	return "", ""
 }
@@ -91,11 +105,8 @@ func gatesOpen(p *pass, c *candidate) (v1alpha1.Reason, string) {
 // domainFree keeps unavailable nodes within each budget's number of domains. If more domains are already affected, because
 // nodes failed by themselves, no further node starts in any of them.
 func domainFree(p *pass, c *candidate) (v1alpha1.Reason, string) {
-	if !p.disrupts(c) {
-		return "", ""
-	}
 	for _, a := range p.budgets(c) {
-		if a.TopologyKey == "" || len(a.Domains) < a.MaxDomains {
+		if a.TopologyKey == "" || len(a.Domains) < a.MaxDomains || !p.uses(a, c) {
 			continue
 		}
 		own := c.node.Labels[a.TopologyKey]
@@ -114,11 +125,8 @@ func domainFree(p *pass, c *candidate) (v1alpha1.Reason, string) {
 // starts nothing, not even on an unavailable node: a person who cordoned it may be working there. Only claimed nodes
 // continue, because they make no further node unavailable.
 func budgetLeft(p *pass, c *candidate) (v1alpha1.Reason, string) {
-	if !p.disrupts(c) {
-		return "", ""
-	}
 	for _, a := range p.budgets(c) {
-		if a.Limit >= 0 && a.used >= a.Limit {
+		if a.Limit >= 0 && a.used >= a.Limit && p.uses(a, c) {
 			return v1alpha1.ReasonBudgetExhausted, a.explain()
 		}
 	}

@@ -104,6 +104,8 @@ func NewBudget(from *v1alpha1.NodeDisruptionBudget) Budget {
 			b.MaxDomains = int(*from.Spec.MaxDomains)
 		}
 	}
+	b.DaemonPods = slices.Contains(from.Spec.Counts, v1alpha1.CountDaemonPods)
+	b.NoNodes = b.DaemonPods && !slices.Contains(from.Spec.Counts, v1alpha1.CountNodes)
 	var err error
 	if b.Windows, err = NewCronWindows(from.Spec.Windows); err != nil {
 		fail(err)

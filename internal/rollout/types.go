@@ -38,7 +38,8 @@ type Strategy struct {
 	// Drains is true when a turn evicts the pods of its node.
 	Drains bool
 	// Claimless is true when turns leave their nodes in service and claim none, like those of an ExtendedDaemonSet. They
-	// neither need nor use up what budgets allow by number and by domain. Pauses, windows and gates of budgets still apply.
+	// neither need nor use up what budgets allow by number and by domain, unless a budget counts DaemonPods. Pauses, windows
+	// and gates of budgets still apply.
 	// Any claim of another rollout, shared or not, keeps the turn away.
 	Claimless bool
 	// OwnNode is the node that the operator runs on; it is started last.
@@ -148,8 +149,17 @@ type Fleet struct {
 	// Evictions is how many pods a drain would evict from each node, for strategies that order by it. A node without an
 	// entry has an unknown count.
 	Evictions map[string]int
+	// Replaced are the nodes on which daemon pods are being replaced, and by which rollouts.
+	Replaced map[string][]Replacement
 	// Leaving is a node that is going away. Budgets count it as available even if it is not. Empty means none.
 	Leaving string
+}
+
+// Replacement is the replacement of a daemon pod by a rollout that claims no nodes.
+type Replacement struct {
+	// By is the rollout, as "Kind/namespace/name".
+	By    string
+	Since time.Time
 }
 
 // Node is what the checks need to know of a node. The fields that budgets read of every node are together, because they
@@ -188,6 +198,8 @@ type Budget struct {
 	// TopologyKey is the label that names a node's domain. MaxDomains is in how many domains nodes may be unavailable.
 	TopologyKey string
 	MaxDomains  int
+	// DaemonPods is true when nodes with replaced daemon pods use up both numbers. NoNodes is true when unavailable ones do not.
+	DaemonPods, NoNodes bool
 	// Windows are when rollouts may claim nodes; none means always.
 	Windows []CronWindow
 	// Paused lets no rollout claim a node.

@@ -344,8 +344,12 @@ func (p *Pass[T]) Start(ctx context.Context) ([]T, error) {
 }
 
 // cacheShowsBudgets reports whether the cache shows each budget as it was when the rollout got its present spec. Otherwise a rollout that is
-// applied together with its budget could claim nodes before the cache shows that budget. The API server is asked once for each spec.
+// applied together with its budget could claim nodes before the cache shows that budget. The API server is asked once for each spec. After a
+// start of the process each ExtendedDaemonSet must also have found where it replaces pods.
 func (p *Pass[T]) cacheShowsBudgets(ctx context.Context) (bool, error) {
+	if !p.Fleet.KnowsReplaced(ctx) {
+		return false, nil
+	}
 	spec := fmt.Sprintf("%s/%d", p.UID, p.Generation)
 	if last, ok := p.admitted.Load(p.Key); ok && last == spec {
 		return true, nil

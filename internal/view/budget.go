@@ -94,7 +94,7 @@ func (c *Cluster) budget(from *v1alpha1.NodeDisruptionBudget) Budget {
 	b := Budget{Name: from.Name}
 	engine, status := engineBudget(from), from.Status
 	if c.nodes != nil {
-		account := engine.Examine(c.fleet.Nodes, c.now)
+		account := engine.Examine(&c.fleet, c.now)
 		status = budget.Status(from, &account, time.Time{})
 		if account.Limit >= 0 {
 			b.Limit = ptr.To(account.Limit)

@@ -13,6 +13,7 @@ import (
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/kind/daemonset"
+	"moult.dev/moult/internal/rollout"
 )
 
 // KindDaemonSet is Rollout.Kind of an ExtendedDaemonSet.
@@ -32,6 +33,19 @@ type Daemons struct {
 // Daemons adds ExtendedDaemonSets to the cluster.
 func (c *Cluster) Daemons(d Daemons) *Cluster {
 	c.daemons = d
+	c.fleet.Replaced = map[string][]rollout.Replacement{}
+	for i := range d.Sets {
+		if c.nodes == nil || AtRest(&d.Sets[i]) {
+			continue
+		}
+		d := c.readDaemonSet(&d.Sets[i])
+		if !d.hasPods || d.Active == nil || d.problem != "" || !d.survey(d.CanaryNodes()) {
+			continue
+		}
+		for node, since := range d.Replaced() {
+			c.fleet.Replaced[node] = append(c.fleet.Replaced[node], rollout.Replacement{By: KindDaemonSet + "/" + d.EDS.Namespace + "/" + d.EDS.Name, Since: since})
+		}
+	}
 	return c
 }
 

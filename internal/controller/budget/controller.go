@@ -39,6 +39,9 @@ import (
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups="",resources=namespaces;pods;replicationcontrollers,verbs=get;list;watch
 // +kubebuilder:rbac:groups=apps,resources=deployments;statefulsets;daemonsets;replicasets,verbs=get;list;watch
+// +kubebuilder:rbac:groups=batch,resources=jobs,verbs=get;list;watch
+// +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,verbs=get;list;watch
+// +kubebuilder:rbac:groups=datadoghq.com,resources=extendeddaemonsets,verbs=get;list;watch
 
 // coalesce is how long the controller waits after a change of the fleet, so that one reconcile covers several changes. It
 // bounds how often a status is written.
@@ -106,7 +109,7 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		if of < 0 || request != all && request.Name != b.Name {
 			continue
 		}
-		next, err := c.report(ctx, b, &s.Budgets[of], s.Nodes, now)
+		next, err := c.report(ctx, b, &s.Budgets[of], &s.Fleet, now)
 		switch {
 		case apierrors.IsConflict(err):
 			next = now.Add(coalesce)

@@ -21,12 +21,12 @@ import (
 
 // report writes a budget's status if it changed, and then the Event. It returns when the clock alone can change the status;
 // zero means never.
-func (c *Controller) report(ctx context.Context, stored *v1alpha1.NodeDisruptionBudget, of *rollout.Budget, nodes map[string]*rollout.Node, now time.Time) (time.Time, error) {
-	account := of.Examine(nodes, now)
+func (c *Controller) report(ctx context.Context, stored *v1alpha1.NodeDisruptionBudget, of *rollout.Budget, f *rollout.Fleet, now time.Time) (time.Time, error) {
+	account := of.Examine(f, now)
 	b := stored.DeepCopy()
 	b.Status = budget.Status(b, &account, now)
 	b.Status.Holders = b.Status.Holders[:min(len(b.Status.Holders), v1alpha1.MaxListedUnits)]
-	status.SetBudgetConditions(b, of.Error, account.Limit, notes(of, nodes), now)
+	status.SetBudgetConditions(b, of.Error, account.Limit, notes(of, f.Nodes), now)
 	metrics.SetBudget(b.Name, &b.Status)
 	if equality.Semantic.DeepEqual(stored.Status, b.Status) {
 		return account.Next, nil

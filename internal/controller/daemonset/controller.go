@@ -21,6 +21,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -109,6 +110,11 @@ type pass struct {
 }
 
 func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (wake time.Time, err error) {
+	defer func() {
+		if err != nil {
+			c.fleet.ReplacedUnknown(key)
+		}
+	}()
 	eds := &edsv1.ExtendedDaemonSet{}
 	if err := c.client.Get(ctx, key, eds); err != nil && !apierrors.IsNotFound(err) {
 		return wake, fmt.Errorf("reading the ExtendedDaemonSet, %w", err)
@@ -116,6 +122,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	if eds.UID == "" || eds.DeletionTimestamp != nil {
 		c.memory.Delete(key)
 		c.queued.Set(key, false)
+		c.fleet.SetReplaced(key, nil)
 		metrics.ForgetDaemonSet(key)
 		return wake, nil // Its objects are deleted with it.
 	}
@@ -152,9 +159,32 @@ func (p *pass) run(ctx context.Context) error {
 	if again, err := p.runCanary(ctx); again || err != nil {
 		return p.passAgain(err)
 	}
-	p.Decide()
-	p.queued.Set(p.key, len(p.Decision.Waiting) > 0 || p.Canary != nil)
+	p.queued.Set(p.key, true) // A change during the decision, which may not show it, must wake the ExtendedDaemonSet.
+	if err := p.decide(ctx); err != nil {
+		return err
+	}
+	p.queued.Set(p.key, slices.ContainsFunc(p.Decision.Waiting, fleet.ForBudget) || p.Canary != nil)
 	return errors.Join(p.apply(ctx), p.report(ctx))
+}
+
+// decide decides what is done, and tells the fleet where pods are being replaced. If pods may be replaced, it decides as a rollout does that
+// claims nodes: alone, with a snapshot that shows all claims. So no turn claims a node whose pod is about to be replaced, and no pod is replaced
+// on a node that was claimed a moment ago. A lock of this process is enough, because only the leader decides.
+func (p *pass) decide(ctx context.Context) error {
+	if !p.MayReplace() {
+		p.Decide()
+		p.fleet.SetReplaced(p.key, p.Replaced())
+		return nil
+	}
+	return p.fleet.AdmitFor(ctx, p.workload(), func(now fleet.Snapshot) error {
+		p.Fleet = now.Fleet
+		if p.Canary != nil {
+			p.DecideCanary()
+		}
+		p.Decide()
+		p.fleet.SetReplaced(p.key, p.Replaced())
+		return nil
+	})
 }
 
 // passAgain starts another pass at once after a successful write. After an error the pass is retried later.

@@ -20,7 +20,7 @@ import (
 // gather reads the input of the judge from the caches.
 func (p *pass) gather(ctx context.Context) (daemonset.Facts, error) {
 	facts := daemonset.Facts{EDS: p.stored.DeepCopy(), ValidationMode: p.options.ValidationMode, Memory: p.remembered(p.key)}
-	snapshot, err := p.fleet.Snapshot(ctx)
+	snapshot, err := p.fleet.SnapshotFor(ctx, p.workload())
 	if err != nil {
 		return facts, err
 	}
@@ -51,6 +51,9 @@ func (p *pass) gather(ctx context.Context) (daemonset.Facts, error) {
 	}
 	return facts, nil
 }
+
+// workload is how workloads gates name the ExtendedDaemonSet.
+func (p *pass) workload() string { return edsKind + "/" + p.key.String() }
 
 // remembered returns what this process remembers of an ExtendedDaemonSet. Only one reconcile at a time may use it.
 func (c *Controller) remembered(key types.NamespacedName) daemonset.Memory {

@@ -100,6 +100,7 @@ func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error
 		return err
 	}
 	c.legacy.watch = running.Watch
+	c.fleet.DaemonSets(m.GetCache(), func(ctx context.Context) []reconcile.Request { return c.all(ctx, &corev1.Node{}) })
 	return c.watchPodTemplates(m)
 }
 

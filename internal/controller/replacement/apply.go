@@ -183,7 +183,7 @@ func (p *pass) claimToDelete(ctx context.Context, t *machine.Turn, n *machine.No
 		if t.OnReplacement {
 			claim.Machine = t.Replacement
 		}
-		if len(d.Start) == 0 {
+		if len(d.Start) == 0 || !p.Fleet.KnowsReplaced(ctx) {
 			p.at(d.Next)
 			p.Waiting.Set(p.Key, true)
 			if len(d.Waiting) > 0 {

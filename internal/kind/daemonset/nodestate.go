@@ -310,7 +310,42 @@ func (s *NodeState) mayHaveBroken() bool {
 	}
 	node, created := nodeCondition(s.Node, corev1.NodeReady), s.Current.CreationTimestamp.Time
 	c := podCondition(s.Current.Pod, corev1.PodReady) // It keeps the time, while the node's condition changes between False and Unknown.
-	return node.Status != corev1.ConditionTrue && !node.LastTransitionTime.Time.Before(created) && c != nil && c.LastTransitionTime.Sub(created) < suspectTime
+	return node.Status != corev1.ConditionTrue && !node.LastTransitionTime.Time.Before(created) && c != nil && s.Current.startsOrReady()
+}
+
+// MayReplace reports whether a pod waits to be replaced.
+func (j *Judge) MayReplace() bool {
+	return slices.ContainsFunc(j.States, func(s *NodeState) bool { return s.UnitState() == v1alpha1.UnitOutdated })
+}
+
+// Replaced returns the nodes on which a pod is being replaced, and since when: those of actions, and those where a pod terminates or the new one
+// is not available yet. A first pod counts too. The node's own problems do not count, and neither does a pod that was ready long after its creation.
+func (j *Judge) Replaced() map[string]time.Time {
+	nodes := map[string]time.Time{}
+	for _, s := range j.States {
+		switch {
+		case s.NodeProblem != "" || s.UnitState() != v1alpha1.UnitUpdating:
+		case s.Current != nil && s.Current.startsOrReady():
+			nodes[s.Node.Name] = s.Current.CreationTimestamp.Time
+		case s.Current == nil && s.Terminating != nil:
+			nodes[s.Node.Name] = DeletedAt(s.Terminating.Pod)
+		}
+	}
+	for _, pod := range j.Actions.Replace {
+		nodes[NodeOf(pod)] = j.Now
+	}
+	for _, s := range j.Actions.Create {
+		if s.Refused.At.IsZero() {
+			nodes[s.Node.Name] = j.Now
+		}
+	}
+	return nodes
+}
+
+// startsOrReady reports whether a pod is ready, or has not been ready since soon after its creation.
+func (p *Pod) startsOrReady() bool {
+	c := podCondition(p.Pod, corev1.PodReady)
+	return p.State.Ready || c == nil || c.LastTransitionTime.Sub(p.CreationTimestamp.Time) < suspectTime
 }
 
 // claim returns the index of the claim whose turn is in progress, or -1.
