@@ -3,15 +3,24 @@
 package fleet
 
 import (
+	"context"
 	"reflect"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/yaml"
 
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/node"
 	"moult.dev/moult/internal/rollout"
@@ -40,6 +49,13 @@ func TestShortage(t *testing.T) {
 		"ReplicaSet":                  {&appsv1.ReplicaSet{ObjectMeta: meta, Spec: appsv1.ReplicaSetSpec{Replicas: &two}, Status: appsv1.ReplicaSetStatus{ObservedGeneration: 4}}, "ReplicaSet shop/cart has 0 of 2 available"},
 		"ReplicationController":       {&corev1.ReplicationController{ObjectMeta: meta, Spec: corev1.ReplicationControllerSpec{Replicas: &two}, Status: corev1.ReplicationControllerStatus{ObservedGeneration: 4}}, "ReplicationController shop/cart has 0 of 2 available"},
 		"ReplicationController, well": {&corev1.ReplicationController{ObjectMeta: meta, Spec: corev1.ReplicationControllerSpec{Replicas: &two}, Status: corev1.ReplicationControllerStatus{ObservedGeneration: 4, AvailableReplicas: 2}}, ""},
+		"ExtendedDaemonSet":           {&edsv1.ExtendedDaemonSet{ObjectMeta: meta, Status: edsv1.ExtendedDaemonSetStatus{ObservedGeneration: 4, Desired: 5, Available: 4}}, "ExtendedDaemonSet shop/cart has 4 of 5 available"},
+		"Job":                         {&batchv1.Job{ObjectMeta: meta, Spec: batchv1.JobSpec{Parallelism: &two}, Status: batchv1.JobStatus{Ready: ptr.To[int32](1)}}, "Job shop/cart has 1 of 2 available"},
+		"Job, well":                   {&batchv1.Job{ObjectMeta: meta, Status: batchv1.JobStatus{Ready: ptr.To[int32](1)}}, ""},
+		"Job, almost complete":        {&batchv1.Job{ObjectMeta: meta, Spec: batchv1.JobSpec{Parallelism: &two, Completions: ptr.To[int32](9)}, Status: batchv1.JobStatus{Ready: ptr.To[int32](1), Succeeded: 8}}, ""},
+		"Job, a queue that runs dry":  {&batchv1.Job{ObjectMeta: meta, Spec: batchv1.JobSpec{Parallelism: &two}, Status: batchv1.JobStatus{Succeeded: 1}}, ""},
+		"Job, suspended":              {&batchv1.Job{ObjectMeta: meta, Spec: batchv1.JobSpec{Suspend: ptr.To(true)}}, ""},
+		"Job, failed":                 {&batchv1.Job{ObjectMeta: meta, Status: batchv1.JobStatus{Conditions: []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: corev1.ConditionTrue}}}}, ""},
 		"something else":              {&corev1.ConfigMap{ObjectMeta: meta}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -62,6 +78,19 @@ func replicaSet(namespace, name string, have, want int32) *appsv1.ReplicaSet {
 	return &appsv1.ReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec:       appsv1.ReplicaSetSpec{Replicas: &want}, Status: appsv1.ReplicaSetStatus{AvailableReplicas: have},
+	}
+}
+
+func job(namespace, name string, labels map[string]string) *batchv1.Job {
+	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	j.Spec.Template.Labels = labels
+	return j
+}
+
+func disruptionBudget(namespace, name string, labels map[string]string) *policyv1.PodDisruptionBudget {
+	return &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}},
 	}
 }
 
@@ -105,6 +134,16 @@ func TestWorkloadsGate(t *testing.T) {
 			want: "Deployment new/cart has 1 of 2 available",
 		},
 		"a ReplicaSet of a Deployment by itself": {gates: "{}", objects: []client.Object{replicaSet("shop", "cart-5d4f", 1, 2)}},
+		"a Job with a PodDisruptionBudget": {
+			gates: "{}", want: "Job shop/train has 0 of 1 available", objects: []client.Object{
+				job("shop", "train", map[string]string{"app": "train"}), job("shop", "other", nil),
+				disruptionBudget("shop", "train", map[string]string{"app": "train"}), disruptionBudget("shop", "all", nil),
+			},
+		},
+		"a Job without one": {gates: "{}", objects: []client.Object{
+			job("shop", "train", map[string]string{"app": "train"}), disruptionBudget("shop", "web", map[string]string{"app": "web"}),
+			disruptionBudget("other", "train", map[string]string{"app": "train"}),
+		}},
 		"evicted, whatever the gate selects": {
 			gates:   "{selector: {matchLabels: {a: b}}, namespaceSelector: {matchLabels: {env: test}}}",
 			nodes:   []client.Object{evictedFrom("n1", `["ReplicaSet/shop/cart-5d4f"]`)},
@@ -180,6 +219,81 @@ func TestWorkloadsGateNoticesChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect("")
+}
+
+// An ExtendedDaemonSet that is short of pods closes the gate for all but itself.
+func TestWorkloadsGateSeesDaemonSets(t *testing.T) {
+	b := newBench(t)
+	b.DaemonSets(nil, func(context.Context) []reconcile.Request { return nil })
+	b.gates.workloads[kindDaemonSet].store = toolscache.NewStore(toolscache.MetaNamespaceKeyFunc)
+	b.gates.workloads[kindDaemonSet].why.Store(ptr.To(""))
+	short := &edsv1.ExtendedDaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "agent"}, Status: edsv1.ExtendedDaemonSetStatus{Desired: 2, Available: 1}}
+	if err := b.Client.Create(t.Context(), budgetWith(t, "{workloads: {}}")); err != nil {
+		t.Fatal(err)
+	}
+	b.synced().sees(short)
+	for workload, want := range map[string]int{"": 1, "ExtendedDaemonSet/ns/other": 1, "DaemonSet/ns/agent": 1, "ExtendedDaemonSet/ns/agent": 0} {
+		s, err := b.SnapshotFor(t.Context(), workload)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := s.Budgets[0].Blocks; len(got) != want || want == 1 && got[0].Message != "ExtendedDaemonSet ns/agent has 1 of 2 available" {
+			t.Errorf("for %q: %+v", workload, got)
+		}
+	}
+}
+
+// Objects of kinds that the gate names are read as it says. Until they can be read it is closed.
+func TestWorkloadsGateSeesNamedKinds(t *testing.T) {
+	cluster := func(fields string) *unstructured.Unstructured {
+		o := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte("{apiVersion: a.b/v1, kind: Cluster, metadata: {namespace: shop, name: db, generation: 2, labels: {a: b}}, "+fields+"}"), &o.Object); err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	const instances = "desired: spec.instances, ready: status.up"
+	for name, tc := range map[string]struct{ gate, fields, want string }{
+		"short":              {"", "spec: {replicas: 3}, status: {readyReplicas: 2}", "Cluster shop/db has 2 of 3 available"},
+		"well":               {"", "spec: {replicas: 3}, status: {readyReplicas: 3}", ""},
+		"none":               {"", "spec: {replicas: 3}", "Cluster shop/db has 0 of 3 available"},
+		"observed":           {"", "spec: {replicas: 3}, status: {readyReplicas: 3, observedGeneration: 2}", ""},
+		"not observed":       {"", "spec: {replicas: 3}, status: {readyReplicas: 3, observedGeneration: 1}", "Cluster shop/db has changed, and its controller has not observed it yet"},
+		"other fields":       {instances, "spec: {instances: 3}, status: {up: 2}", "Cluster shop/db has 2 of 3 available"},
+		"not a number":       {instances, "spec: {instances: many}", "Cluster shop/db can't be read: .spec.instances accessor error: many is of the type string, expected int64"},
+		"no such field":      {"", "spec: {instances: 3}", "Cluster shop/db has no spec.replicas"},
+		"it is not selected": {"", "spec: {replicas: 3}", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t).synced()
+			selected := "a: b"
+			if name == "it is not selected" {
+				selected = "a: c"
+			}
+			gates := "{workloads: {selector: {matchLabels: {" + selected + "}}, kinds: [{apiVersion: a.b/v1, kind: Cluster, " + tc.gate + "}]}}"
+			if got := b.looks(gates).Blocks; len(got) != 1 || got[0].Message != "a.b/v1 Cluster are being read" {
+				t.Fatalf("before it is read: %+v", got)
+			}
+			for _, w := range b.gates.kinds {
+				w.setUnknown("reading a.b/v1 Cluster, forbidden")
+				if got := b.looks(gates).Blocks; !w.wanted || len(got) != 1 || got[0].Message != "reading a.b/v1 Cluster, forbidden" {
+					t.Fatalf("when it may not be read: %+v", got)
+				}
+				w.store = toolscache.NewStore(toolscache.MetaNamespaceKeyFunc)
+				if err := w.store.Add(cluster(tc.fields)); err != nil {
+					t.Fatal(err)
+				}
+				w.setUnknown("")
+			}
+			got := ""
+			for _, block := range b.looks(gates).Blocks {
+				got += block.Message
+			}
+			if got != tc.want {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+		})
+	}
 }
 
 func TestRecovered(t *testing.T) {

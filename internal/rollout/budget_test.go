@@ -281,6 +281,60 @@ func TestBesideBudgets(t *testing.T) {
 	}
 }
 
+// A budget that counts daemon pods is used up by nodes on which they are replaced, and rollouts that replace them wait for it.
+func TestDaemonPods(t *testing.T) {
+	const both, pods = "counts: [Nodes, DaemonPods]", "counts: [DaemonPods]"
+	agent := func(ago time.Duration) []Replacement {
+		return []Replacement{{By: "ExtendedDaemonSet/ns/agent", Since: noon.Add(-ago)}}
+	}
+	for name, tc := range map[string]struct {
+		budget   string
+		daemon   bool
+		replaced map[string][]Replacement
+		nodes    map[string]*Node // besides a and b in zone x, and c in zone y
+		starts   int
+		reason   v1alpha1.Reason
+		message  string
+	}{
+		"a daemon by default":                  {budget: "maxUnavailable: 1", daemon: true, starts: 3},
+		"a daemon":                             {budget: "{maxUnavailable: 2, " + both + "}", daemon: true, starts: 2, reason: v1alpha1.ReasonBudgetExhausted},
+		"a daemon beside a node that is down":  {budget: "{maxUnavailable: 2, " + both + "}", daemon: true, nodes: map[string]*Node{"d": well("x", cordoned)}, starts: 1, reason: v1alpha1.ReasonBudgetExhausted},
+		"a daemon where that does not count":   {budget: "{maxUnavailable: 3, " + pods + "}", daemon: true, nodes: map[string]*Node{"d": well("x", cordoned)}, starts: 3},
+		"a daemon beside another":              {budget: "{maxUnavailable: 1, " + both + "}", daemon: true, replaced: map[string][]Replacement{"d": agent(time.Hour)}, nodes: map[string]*Node{"d": well("x")}, reason: v1alpha1.ReasonBudgetExhausted, message: "budget b: 1 node unavailable, at most 1 allowed (d daemon pod replaced by ExtendedDaemonSet/ns/agent since 2026-11-20T11:00:00Z)"},
+		"a daemon on the node of another":      {budget: "{maxUnavailable: 3, " + both + "}", daemon: true, replaced: map[string][]Replacement{"a": agent(time.Minute)}, starts: 3},
+		"a daemon in another domain":           {budget: "{topologyKey: zone, " + both + "}", daemon: true, replaced: map[string][]Replacement{"a": agent(time.Minute)}, starts: 2, reason: v1alpha1.ReasonMaxDomains},
+		"a rollout beside a daemon":            {budget: "{maxUnavailable: 1, " + both + "}", replaced: map[string][]Replacement{"d": agent(time.Hour)}, nodes: map[string]*Node{"d": well("x")}, reason: v1alpha1.ReasonBudgetExhausted},
+		"a rollout beside a daemon by default": {budget: "maxUnavailable: 1", replaced: map[string][]Replacement{"d": agent(time.Hour)}, nodes: map[string]*Node{"d": well("x")}, starts: 1, reason: v1alpha1.ReasonBudgetExhausted},
+		"a rollout, where only pods count":     {budget: "{maxUnavailable: 0, " + pods + "}", starts: 3},
+		"a rollout on the daemon's node":       {budget: "{}", replaced: map[string][]Replacement{"a": agent(time.Minute)}, starts: 2, reason: v1alpha1.ReasonClaimed, message: "daemon pod replaced by ExtendedDaemonSet/ns/agent since 2026-11-20T11:59:00Z"},
+		"not for ever":                         {budget: "{}", replaced: map[string][]Replacement{"a": agent(10 * time.Minute)}, starts: 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			nodes := map[string]*Node{"a": well("x"), "b": well("x"), "c": well("y")}
+			maps.Copy(nodes, tc.nodes)
+			f := Fleet{Nodes: nodes, Replaced: tc.replaced, Budgets: []Budget{budget(t, tc.budget)}}
+			units := []Unit{outdated("a", ranked(1)), outdated("b", ranked(2)), outdated("c", ranked(3))}
+			d := Decide(Strategy{UID: own, MaxConcurrent: 9, Claimless: tc.daemon}, units, f, noon)
+			if len(d.Start) != tc.starts || len(d.Waiting) != 3-tc.starts {
+				t.Fatalf("starts %v, and waiting are %+v", d.Start, d.Waiting)
+			}
+			for _, w := range d.Waiting {
+				if w.Reason != tc.reason || tc.message != "" && w.Message != tc.message {
+					t.Errorf("got %s: %s", w.Reason, w.Message)
+				}
+			}
+		})
+	}
+	// A rollout looks again when the daemon may keep it from the node no longer, and its own claim is not kept from it.
+	f := Fleet{Nodes: map[string]*Node{"a": well("x")}, Replaced: map[string][]Replacement{"a": agent(time.Minute)}}
+	if d := Decide(Strategy{UID: own, MaxConcurrent: 1}, []Unit{outdated("a")}, f, noon); !d.Next.Equal(noon.Add(9 * time.Minute)) {
+		t.Errorf("next is %s", d.Next)
+	}
+	if d := Decide(Strategy{UID: own, MaxConcurrent: 1}, []Unit{outdated("a", inTurn, func(u *Unit) { u.Claimed = true })}, f, noon); len(d.Start) != 1 {
+		t.Errorf("waiting are %+v", d.Waiting)
+	}
+}
+
 // Two drains of one rollout do not begin together where the second has to wait for what the first evicts, though a person has
 // cordoned the nodes.
 func TestDrainsBeginOneByOne(t *testing.T) {

@@ -19,7 +19,7 @@
 //	failures          failures.go     no more units failed than maxFailures allows, and none of the canary
 //	window            window.go       the rollout's windows are open (cronwindow.go has those of cron)
 //	wave              wave.go         the unit's wave has begun
-//	claim             checks.go       no other rollout has claimed the node, or all claims are shared
+//	claim             checks.go       no other rollout has the node, or all claims are shared
 //	concurrency       concurrency.go  a slot is free
 //	budgetUnderstood  checks.go       every budget that selects the node is valid
 //	budgetPaused      checks.go       no such budget is paused
@@ -31,6 +31,6 @@
 // A unit whose node the rollout has already claimed adds no cost: failures, waves, gates, domains and the number of
 // unavailable nodes do not stop it.
 //
-// A rollout that leaves its nodes in service, such as an ExtendedDaemonSet, is not limited by domains or by the number of
-// unavailable nodes (Strategy.Claimless).
+// A rollout that leaves its nodes in service, such as an ExtendedDaemonSet, is limited by domains and by the number of
+// unavailable nodes only if the budget counts DaemonPods (Strategy.Claimless).
 package rollout

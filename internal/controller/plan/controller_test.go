@@ -899,6 +899,21 @@ func (n newer) List(ctx context.Context, list client.ObjectList, opts ...client.
 	return n.Client.List(ctx, list, opts...)
 }
 
+// A Plan claims no node before each ExtendedDaemonSet has found where it replaces pods, and then none of these.
+func TestReconcileAwaitsDaemonSets(t *testing.T) {
+	healthy := ready(now.Add(-time.Hour))
+	c := newCluster(t, newNode("node-1", healthy), newNode("node-2", healthy), newPlan(one))
+	daemon := types.NamespacedName{Namespace: "ns", Name: "agent"}
+	c.Fleet.DaemonSets(nil, func(context.Context) []ctrl.Request { return []ctrl.Request{{NamespacedName: daemon}} })
+	if next := c.reconcileOnce(); next.RequeueAfter != fleet.Coalesce {
+		t.Errorf("it comes back after %s", next.RequeueAfter)
+	}
+	c.expect("", "", "")
+	c.Fleet.SetReplaced(daemon, map[string]time.Time{"node-2": c.clock.Now()}) // By rank it would take node-2.
+	c.reconciles()
+	c.expect("node-1", "node-1", "")
+}
+
 // A Plan claims no node before the cache shows a budget that was applied with it, or a change of one.
 func TestReconcileAwaitsTheCacheOfBudgets(t *testing.T) {
 	budget := v1alpha1.NodeDisruptionBudget{

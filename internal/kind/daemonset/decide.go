@@ -148,8 +148,7 @@ func (j *Judge) isOnlyCanary(p *Pod) bool {
 }
 
 // decideRollingUpdate decides which outdated pods are replaced now. Pods of a failed canary come first, and the others wait for them. Slots
-// and pauses delay these pods. Waves, windows, failures and budgets do not: they did not delay the canary, and its damage must be
-// undone.
+// and pauses delay these pods. Waves, windows, failures and budgets do not: the damage of the canary must be undone.
 func (j *Judge) decideRollingUpdate() {
 	strategy, units, fleet := j.Rolling, j.Units, j.Fleet
 	starts := func(u rollout.Unit) bool { return u.State == v1alpha1.UnitOutdated && u.Reason == "" }
