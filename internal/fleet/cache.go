@@ -108,7 +108,8 @@ var PodsNotEnded = fields.AndSelectors(
 )
 
 // NewPodCache returns a cache of all pods that have not ended, with only the fields that gates and drains need. Gates also watch Jobs,
-// PodDisruptionBudgets and the kinds that they name with it. The caller adds it to the manager. It watches nothing before its first use. Pass the manager's scheme and mapper in the options.
+// PodDisruptionBudgets and the kinds that they name with it. The caller adds it to the manager. It watches nothing before its first use. Pass
+// the manager's scheme and mapper in the options.
 func NewPodCache(cfg *rest.Config, o cache.Options) (cache.Cache, error) {
 	o.ByObject = map[client.Object]cache.ByObject{&corev1.Pod{}: {Field: PodsNotEnded, Transform: TrimPod}}
 	o.DefaultTransform = TrimWorkload

@@ -120,7 +120,7 @@ func (g *gates) isProtected(j *batchv1.Job) bool {
 	})
 }
 
-func shortageChanged(old, now client.Object) bool { return changedBy(shortage)(old, now) }
+var shortageChanged = changedBy(shortage)
 
 // changedBy reports changes of what an object lacks.
 func changedBy(shortage func(client.Object) string) isRelevant {
@@ -202,9 +202,9 @@ func (g *gates) closedByWorkloads(rule *workloadsRule, nodes labels.Selector, ev
 
 // missingSelected returns the selected workloads that lack pods, but for except.
 func (g *gates) missingSelected(rule *workloadsRule, except string) (missing []string) {
-	look := func(w *watch, kind string, shortage func(client.Object) string) {
+	look := func(w *watch, kind string, lackOf func(client.Object) string) {
 		for _, o := range objectsOf[client.Object](w.store) {
-			lacks := shortage(o)
+			lacks := lackOf(o)
 			if lacks == "" || rule.selector != nil && !rule.selector.Matches(labels.Set(o.GetLabels())) {
 				continue
 			}

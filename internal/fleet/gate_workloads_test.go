@@ -4,6 +4,7 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"reflect"
 	"testing"
 
@@ -247,7 +248,8 @@ func TestWorkloadsGateSeesDaemonSets(t *testing.T) {
 func TestWorkloadsGateSeesNamedKinds(t *testing.T) {
 	cluster := func(fields string) *unstructured.Unstructured {
 		o := &unstructured.Unstructured{}
-		if err := yaml.Unmarshal([]byte("{apiVersion: a.b/v1, kind: Cluster, metadata: {namespace: shop, name: db, generation: 2, labels: {a: b}}, "+fields+"}"), &o.Object); err != nil {
+		raw, err := yaml.YAMLToJSON([]byte("{apiVersion: a.b/v1, kind: Cluster, metadata: {namespace: shop, name: db, generation: 2, labels: {a: b}}, " + fields + "}"))
+		if err := errors.Join(err, o.UnmarshalJSON(raw)); err != nil {
 			t.Fatal(err)
 		}
 		return o

@@ -66,7 +66,7 @@ func (w *world) facts(p *party, units []Unit) *facts {
 	for _, b := range w.budgets {
 		down, draining := map[string]bool{}, false
 		for name, m := range w.present() {
-			if chosen(b, m) && w.down(b, m) {
+			if chosen(b, m) && (counts(b, v1alpha1.CountNodes) && w.down(b, m) || counts(b, v1alpha1.CountDaemonPods) && w.replaced(name, m) != "") {
 				down[name] = true
 			}
 			draining = draining || chosen(b, m) && slices.ContainsFunc(m.claims, undrainedYet)
@@ -552,11 +552,24 @@ func (w *world) down(b *v1alpha1.NodeDisruptionBudget, m machine) bool {
 	return claimed || m.claimError != "" || m.cordoned || w.ill(b, m)
 }
 
+// counts says whether something uses up a budget.
+func counts(b *v1alpha1.NodeDisruptionBudget, what v1alpha1.BudgetCount) bool {
+	return slices.Contains(b.Spec.Counts, what) || len(b.Spec.Counts) == 0 && what == v1alpha1.CountNodes
+}
+
+// uses says whether what the rollout starts uses up a budget.
+func (p *party) uses(b *v1alpha1.NodeDisruptionBudget) bool {
+	if p.beside {
+		return counts(b, v1alpha1.CountDaemonPods)
+	}
+	return counts(b, v1alpha1.CountNodes)
+}
+
 // left says for which budget, that selects the node, no further one may become unavailable: by number, and by domain.
 func (f *facts) left(name string) (exhausted, domains *v1alpha1.NodeDisruptionBudget) {
 	m := f.present()[name]
 	for i, b := range f.budgets {
-		if !chosen(b, m) {
+		if !chosen(b, m) || !f.uses(b) {
 			continue
 		}
 		if b.Spec.MaxUnavailable != nil {
@@ -716,6 +729,7 @@ func (f *facts) mayStart(u *Unit, wave int) {
 	refuse(f.outside(), "outside of its windows")
 	refuse(m.claimError != "", "whose claims can't be read")
 	refuse(w.inTheWay(p, m) != "", "which another rollout has")
+	refuse(!p.beside && !u.Claimed && w.replaced(u.Node, m) != "", "whose pod another rollout replaces")
 	closed := f.closed(u.Node)
 	refuse(closed[v1alpha1.ReasonBudgetInvalid], "where a budget can't be read")
 	refuse(closed[v1alpha1.ReasonBudgetPaused], "where a budget is paused")
@@ -739,14 +753,11 @@ func (f *facts) mayStart(u *Unit, wave int) {
 	refuse(f.halted(), "and is halted")
 	refuse(later && u.State != v1alpha1.UnitFailed, "whose wave has not begun")
 	refuse(slices.ContainsFunc(gateReasons, func(r v1alpha1.Reason) bool { return closed[r] }), "behind a closed gate")
-	if p.beside {
-		return
-	}
 	exhausted, domains := f.left(u.Node)
 	refuse(exhausted != nil, "where a budget is used up")
 	refuse(domains != nil, "in a domain too many")
 	for i, b := range f.budgets {
-		if chosen(b, m) {
+		if chosen(b, m) && p.uses(b) {
 			f.unavailable[i][u.Node] = true
 		}
 	}
@@ -804,7 +815,8 @@ func (f *facts) verifyWait(wait Wait, d Decision) {
 	case v1alpha1.ReasonClaimUnreadable:
 		is = m.claimError != ""
 	case v1alpha1.ReasonClaimed:
-		is = strings.Contains(wait.Message, "claimed by "+w.inTheWay(p, m)+" since")
+		is = strings.Contains(wait.Message, "claimed by "+w.inTheWay(p, m)+" since") ||
+			!p.beside && !u.Claimed && strings.Contains(wait.Message, "replaced by "+w.replaced(u.Node, m)+" since")
 	case v1alpha1.ReasonMaxConcurrent:
 		is = f.holders >= f.limit()
 		if f.holds(u) {
@@ -814,10 +826,10 @@ func (f *facts) verifyWait(wait Wait, d Decision) {
 		}
 	case v1alpha1.ReasonBudgetExhausted:
 		b, _ := f.left(u.Node)
-		is = b != nil && !u.Claimed && !p.beside
+		is = b != nil && !u.Claimed
 	case v1alpha1.ReasonMaxDomains:
 		_, b := f.left(u.Node)
-		is = b != nil && !u.Claimed && !p.beside
+		is = b != nil && !u.Claimed
 	case v1alpha1.ReasonJobFailed, v1alpha1.ReasonPodFailed, v1alpha1.ReasonTurnTimeout, v1alpha1.ReasonDrainTimeout:
 		is, waits = u.State == v1alpha1.UnitFailed && !waits && u.Reason == wait.Reason, true
 	default:

@@ -384,6 +384,9 @@ func (s *simulation) budget() v1alpha1.NodeDisruptionBudgetSpec {
 			b.MaxDomains = ptr.To(int32(1 + s.IntN(2)))
 		}
 	}
+	if s.chance(35) {
+		b.Counts = pick(s, []v1alpha1.BudgetCount{v1alpha1.CountDaemonPods}, []v1alpha1.BudgetCount{v1alpha1.CountNodes, v1alpha1.CountDaemonPods})
+	}
 	if s.chance(15) {
 		b.Windows = s.cron()
 	}

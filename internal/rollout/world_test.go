@@ -339,9 +339,12 @@ func (w *world) editBudget(i int, how func(*v1alpha1.NodeDisruptionBudgetSpec)) 
 
 // fleet is what the engine gets to see.
 func (w *world) fleet(of state) Fleet {
-	f := Fleet{Nodes: of.fleet, Evictions: map[string]int{}}
+	f := Fleet{Nodes: of.fleet, Evictions: map[string]int{}, Replaced: map[string][]Replacement{}}
 	for name, m := range of.machines {
 		f.Evictions[name] = m.evictions
+		if by := w.replaced(name, m); by != "" {
+			f.Replaced[name] = []Replacement{{By: by, Since: w.now}}
+		}
 	}
 	for _, from := range w.budgets {
 		b, ok := w.made[from]
@@ -537,6 +540,17 @@ func (w *world) look(p *party, u *Unit, m *machine) step {
 		}
 	}
 	return nothing
+}
+
+// replaced names the first rollout that replaces its pod on the node.
+func (w *world) replaced(name string, m machine) string {
+	for _, p := range w.parties {
+		u := Unit{Node: name, State: v1alpha1.UnitUpdating}
+		if p.beside && w.look(p, &u, &m) == nothing && u.State == v1alpha1.UnitUpdating && !u.Excused {
+			return p.name
+		}
+	}
+	return ""
 }
 
 // outdated is a unit that has no turn.

@@ -42,8 +42,9 @@ func (c *Cluster) Daemons(d Daemons) *Cluster {
 		if !d.hasPods || d.Active == nil || d.problem != "" || !d.survey(d.CanaryNodes()) {
 			continue
 		}
+		by := KindDaemonSet + "/" + d.EDS.Namespace + "/" + d.EDS.Name
 		for node, since := range d.Replaced() {
-			c.fleet.Replaced[node] = append(c.fleet.Replaced[node], rollout.Replacement{By: KindDaemonSet + "/" + d.EDS.Namespace + "/" + d.EDS.Name, Since: since})
+			c.fleet.Replaced[node] = append(c.fleet.Replaced[node], rollout.Replacement{By: by, Since: since})
 		}
 	}
 	return c

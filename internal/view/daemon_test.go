@@ -351,6 +351,12 @@ func TestDaemonNodes(t *testing.T) {
 			newFarm(3).tries("n0").has("new", func(p *corev1.Pod) { p.Status.Conditions[0].LastTransitionTime = *at(now) }, 0).has("old", nil, 1, 2),
 			"n0 Updated canary, n1 Outdated WaveSoaking, n2 Outdated WaveSoaking",
 		},
+		"a paused budget holds a canary": {
+			newFarm(2, func(f *farm) {
+				f.budgets = []v1alpha1.NodeDisruptionBudget{aBudget(func(b *v1alpha1.NodeDisruptionBudget) { b.Spec.Paused = true })}
+			}).tries("n0").has("old", nil, 0, 1),
+			"n0 Outdated BudgetPaused canary, n1 Outdated WavePending",
+		},
 		"a canary waits for a person": {
 			newFarm(2, func(f *farm) { f.tries("n0"); strategyOf(f).Canary.ValidationMode = edsv1.ValidationModeManual }).has("new", nil, 0).has("old", nil, 1),
 			"n0 Updated canary, n1 Outdated WaitingForApproval",

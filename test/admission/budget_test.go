@@ -15,8 +15,12 @@ maxDomains: 2
 windows: [{schedule: '0 22 * * 1-5', duration: 2h, timeZone: Europe/Berlin}, {schedule: '@daily', duration: 1m}]
 paused: true
 minReadySeconds: 60
+counts: [DaemonPods, Nodes]
 gates:
-  workloads: {selector: {matchLabels: {a: b}}, namespaceSelector: {}}
+  workloads:
+    selector: {matchLabels: {a: b}}
+    namespaceSelector: {}
+    kinds: [{apiVersion: a.b/v1, kind: Cluster}, {apiVersion: v1, kind: C, desired: spec.instances, ready: status.pods.up-now}]
   pods: [{selector: {}, namespaceSelector: {matchLabels: {a: b}}, scope: Cluster}, {selector: {}, scope: Node}]
   alerts: {url: 'https://user@prometheus.monitoring:9090/base?x=y', allow: 'Watchdog|.*', firingOnly: true, whenUnreachable: Open, intervalSeconds: 60}
   nodes: {conditions: [{type: NetworkUnavailable, status: "False"}, {type: Ready, status: "True"}, {type: X, status: Unknown}], absentTaints: ['readiness.k8s.io/*']}
@@ -32,7 +36,12 @@ gates:
 	{"windows: [{schedule: '0 22 * *', duration: 2h}]", "spec.windows[0].schedule: Invalid value: \"0 22 * *\": must be five fields of cron"},
 	{"windows: [{schedule: 'TZ=UTC 0 22 * * *', duration: 2h}]", "the time zone goes in timeZone"},
 	{"windows: [{schedule: '@daily', duration: 59s}]", "spec.windows[0].duration: Invalid value: \"59s\": must be 1m or more"},
+	{"counts: []", "spec.counts: Invalid value: 0: spec.counts in body should have at least 1 items"},
+	{"counts: [Pods]", `spec.counts[0]: Unsupported value: "Pods": supported values: "Nodes", "DaemonPods"`},
+	{"counts: [Nodes, Nodes]", `spec.counts[1]: Duplicate value: "Nodes"`},
 
+	{"gates: {workloads: {kinds: [{apiVersion: a.b/v1}]}}", "spec.gates.workloads.kinds[0].kind: Required value"},
+	{"gates: {workloads: {kinds: [{apiVersion: v1, kind: C, desired: metadata.generation}]}}", "spec.gates.workloads.kinds[0].desired: Invalid value"},
 	{"gates: {pods: [{scope: Node}]}", "spec.gates.pods[0].selector: Required value"},
 	{"gates: {pods: [{selector: {}, scope: Zone}]}", `spec.gates.pods[0].scope: Unsupported value: "Zone": supported values: "Node", "Cluster"`},
 	{"gates: {alerts: {}}", "spec.gates.alerts.url: Required value"},

@@ -14,11 +14,14 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -64,6 +67,8 @@ func TestAPI(t *testing.T) {
 		{"quiet", watchesNothingUnasked},
 		{"records", clearsRecords},
 		{"pods", podsGate},
+		{"kinds", namedKinds},
+		{"daemons", daemonPods},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			sub := *b
@@ -82,7 +87,8 @@ func newBench(t *testing.T) *bench {
 		}
 	}
 	scheme := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(scheme), appsv1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), apiextensionsv1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(corev1.AddToScheme(scheme), appsv1.AddToScheme(scheme), batchv1.AddToScheme(scheme), policyv1.AddToScheme(scheme),
+		v1alpha1.AddToScheme(scheme), apiextensionsv1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
 	cfg := running.Config()
@@ -287,6 +293,57 @@ func countsNodes(b *bench) {
 	}
 	b.says(of, "True Open 2 nodes may be taken")
 	b.told(of, "Opened")
+}
+
+// A gate sees the objects of a kind that it names, once that kind can be read.
+func namedKinds(b *bench) {
+	of := b.budget("{gates: {workloads: {selector: {matchLabels: {gate: ships}}, kinds: [{apiVersion: test.moult.dev/v1, kind: Ship, desired: spec.sailors, ready: status.aboard}]}}}")
+	b.says(of, `False WorkloadsUnavailable no node may be taken: reading test.moult.dev/v1 Ship, no matches for kind "Ship" in version "test.moult.dev/v1"`)
+	b.creates(&apiextensionsv1.CustomResourceDefinition{
+		ObjectMeta: metav1.ObjectMeta{Name: "ships.test.moult.dev"},
+		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+			Group: "test.moult.dev", Scope: apiextensionsv1.NamespaceScoped,
+			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "ships", Singular: "ship", Kind: "Ship", ListKind: "ShipList"},
+			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
+				Name: "v1", Served: true, Storage: true,
+				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: ptr.To(true)}},
+			}},
+		},
+	})
+	const open = "True Open nodes may be taken, there is no limit by number"
+	b.says(of, open)
+	ship := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "test.moult.dev/v1", "kind": "Ship", "spec": map[string]any{"sailors": int64(2)}, "status": map[string]any{"aboard": int64(1)},
+	}}
+	ship.SetNamespace(shop)
+	ship.SetName("argo")
+	ship.SetLabels(map[string]string{"gate": "ships"})
+	b.creates(ship)
+	b.says(of, "False WorkloadsUnavailable no node may be taken: Ship "+shop+"/argo has 1 of 2 available")
+	if err := b.Patch(b.t.Context(), ship, client.RawPatch(types.MergePatchType, []byte(`{"status":{"aboard":2}}`))); err != nil {
+		b.t.Fatal(err)
+	}
+	b.says(of, open)
+}
+
+// A budget that counts daemon pods shows them as holders. The API server fills in what is counted by default.
+func daemonPods(b *bench) {
+	of := b.budget("{maxUnavailable: 2, counts: [Nodes, DaemonPods]}")
+	b.says(of, "True Open 2 nodes may be taken")
+	agent := types.NamespacedName{Namespace: "ns", Name: "agent"}
+	b.fleet.SetReplaced(agent, map[string]time.Time{node1: time.Now()})
+	b.t.Cleanup(func() { b.fleet.SetReplaced(agent, nil) })
+	o := b.says(of, "True Open 1 node may be taken")
+	if h := o.Status.Holders; len(h) != 1 || h[0].Cause != v1alpha1.CauseDaemonPod || h[0].By != "ExtendedDaemonSet/ns/agent" {
+		b.t.Errorf("got %+v", h)
+	}
+	o.Spec.Counts = nil
+	if err := b.Update(b.t.Context(), o); err != nil {
+		b.t.Fatal(err)
+	}
+	if o := b.says(of, "True Open 2 nodes may be taken"); !slices.Equal(o.Spec.Counts, []v1alpha1.BudgetCount{v1alpha1.CountNodes}) {
+		b.t.Errorf("by default it counts %v", o.Spec.Counts)
+	}
 }
 
 // told waits for an Event.

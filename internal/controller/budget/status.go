@@ -21,7 +21,9 @@ import (
 
 // report writes a budget's status if it changed, and then the Event. It returns when the clock alone can change the status;
 // zero means never.
-func (c *Controller) report(ctx context.Context, stored *v1alpha1.NodeDisruptionBudget, of *rollout.Budget, f *rollout.Fleet, now time.Time) (time.Time, error) {
+func (c *Controller) report(
+	ctx context.Context, stored *v1alpha1.NodeDisruptionBudget, of *rollout.Budget, f *rollout.Fleet, now time.Time,
+) (time.Time, error) {
 	account := of.Examine(f, now)
 	b := stored.DeepCopy()
 	b.Status = budget.Status(b, &account, now)

@@ -149,7 +149,9 @@ func (j *Judge) JudgeCanaryPods() {
 	j.WakeAt(j.Canary.Verdict.Wake)
 }
 
-// DecideCanary decides which nodes of the canary may start, and whether the canary is promoted. For the engine the canary is the first wave, and all other nodes are the second. The
+// DecideCanary decides which nodes of the canary may start, and whether the canary is promoted.
+//
+// For the engine the canary is the first wave, and all other nodes are the second. The
 // canary is promoted when the first wave is over, it is not paused, and it has at least one pod. Each pod must have been ready for
 // duration, and have no restart within noRestartsDuration. The engine only counts from when it saw all pods ready, so the pods' own
 // times are checked too.

@@ -95,8 +95,8 @@ func (j *Judge) createMissing(s *NodeState) {
 }
 
 // decideCanaryNode decides what is done on a node of the canary. An outdated pod is deleted at once, unless another node waits for the
-// canary's first pod, or it is held, and the new one is created at once. With maxSurge the new one is created beside the old one, which is deleted when the new
-// one is available. While the node has a problem, an old pod stays, and only a missing one is created.
+// canary's first pod, or it is held, and the new one is created at once. With maxSurge the new one is created beside the old one, which is deleted
+// when the new one is available. While the node has a problem, an old pod stays, and only a missing one is created.
 func (j *Judge) decideCanaryNode(s *NodeState) {
 	may := s.lacksPod() && !j.Canary.Paused()
 	replaces := may && s.NodeProblem == "" && j.Canary.WaitOf(s.Node.Name).Reason == ""
