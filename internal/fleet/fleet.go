@@ -127,7 +127,9 @@ func (s Snapshot) with(absent []*corev1.Node) Snapshot {
 
 // Admit lets one rollout at a time decide and claim. decide receives a snapshot with all earlier claims, and writes its own
 // before it returns. One that claims no nodes calls SetReplaced instead.
-func (f *Fleet) Admit(ctx context.Context, decide func(Snapshot) error) error { return f.AdmitFor(ctx, "", decide) }
+func (f *Fleet) Admit(ctx context.Context, decide func(Snapshot) error) error {
+	return f.AdmitFor(ctx, "", decide)
+}
 
 // AdmitFor is Admit with the snapshot of SnapshotFor.
 func (f *Fleet) AdmitFor(ctx context.Context, workload string, decide func(Snapshot) error) error {

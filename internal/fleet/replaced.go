@@ -97,7 +97,9 @@ func (r *replaced) set(daemon types.NamespacedName, nodes map[string]time.Time) 
 		}
 	}
 	for _, on := range r.all {
-		slices.SortFunc(on, func(a, b rollout.Replacement) int { return cmp.Or(a.Since.Compare(b.Since), strings.Compare(a.By, b.By)) })
+		slices.SortFunc(on, func(a, b rollout.Replacement) int {
+			return cmp.Or(a.Since.Compare(b.Since), strings.Compare(a.By, b.By))
+		})
 	}
 	return true
 }

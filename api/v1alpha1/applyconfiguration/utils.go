@@ -100,6 +100,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.WaveStatusApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Window"):
 		return &apiv1alpha1.WindowApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("WorkloadKind"):
+		return &apiv1alpha1.WorkloadKindApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("WorkloadsGate"):
 		return &apiv1alpha1.WorkloadsGateApplyConfiguration{}
 

@@ -104,6 +104,8 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: since
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+- name: dev.moult.moult.api.v1alpha1.BudgetCount
+  scalar: string
 - name: dev.moult.moult.api.v1alpha1.BudgetHolder
   map:
     fields:
@@ -385,6 +387,14 @@ var schemaYAML = typed.YAMLObject(`types:
 - name: dev.moult.moult.api.v1alpha1.NodeDisruptionBudgetSpec
   map:
     fields:
+    - name: counts
+      type:
+        list:
+          elementType:
+            namedType: dev.moult.moult.api.v1alpha1.BudgetCount
+          elementRelationship: associative
+      default:
+      - Nodes
     - name: gates
       type:
         namedType: dev.moult.moult.api.v1alpha1.Gates
@@ -975,9 +985,30 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: timeZone
       type:
         scalar: string
+- name: dev.moult.moult.api.v1alpha1.WorkloadKind
+  map:
+    fields:
+    - name: apiVersion
+      type:
+        scalar: string
+    - name: desired
+      type:
+        scalar: string
+    - name: kind
+      type:
+        scalar: string
+    - name: ready
+      type:
+        scalar: string
 - name: dev.moult.moult.api.v1alpha1.WorkloadsGate
   map:
     fields:
+    - name: kinds
+      type:
+        list:
+          elementType:
+            namedType: dev.moult.moult.api.v1alpha1.WorkloadKind
+          elementRelationship: atomic
     - name: namespaceSelector
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector

@@ -17,9 +17,9 @@ type BudgetHolderApplyConfiguration struct {
 	// Node is the node's name.
 	Node *string `json:"node,omitempty"`
 	// Cause says why it is unavailable: the first that applies of Claimed, Unschedulable, NotReady, MinReadySeconds,
-	// Unhealthy, ClaimUnreadable.
+	// Unhealthy, ClaimUnreadable, DaemonPodReplaced.
 	Cause *apiv1alpha1.UnavailableCause `json:"cause,omitempty"`
-	// By is the rollout that has claimed it, as "Kind/namespace/name".
+	// By is the rollout that has claimed it, or replaces its pod, as "Kind/namespace/name".
 	By *string `json:"by,omitempty"`
 	// Message says more.
 	Message *string `json:"message,omitempty"`

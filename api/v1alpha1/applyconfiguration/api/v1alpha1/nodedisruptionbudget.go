@@ -21,7 +21,8 @@ import (
 // its disruption.
 //
 // A node is unavailable for any of these causes: it is not ready, or for less than minReadySeconds; it is unschedulable; a
-// rollout has a claim on it; or it is not healthy by gates.nodes.
+// rollout has a claim on it; or it is not healthy by gates.nodes. By spec.counts, a node whose daemon pod is being replaced
+// counts too.
 type NodeDisruptionBudgetApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration    `json:""`
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`

@@ -7,6 +7,7 @@ package v1alpha1
 import (
 	intstr "k8s.io/apimachinery/pkg/util/intstr"
 	v1 "k8s.io/client-go/applyconfigurations/meta/v1"
+	apiv1alpha1 "moult.dev/moult/api/v1alpha1"
 )
 
 // NodeDisruptionBudgetSpecApplyConfiguration represents a declarative configuration of the NodeDisruptionBudgetSpec type for use
@@ -19,6 +20,10 @@ type NodeDisruptionBudgetSpecApplyConfiguration struct {
 	// MaxUnavailable is how many of the selected nodes may be unavailable at once: a count, or a percentage such as "10%",
 	// which is rounded down but is at least 1 node; 0 and "0%" allow nothing. Absent: no limit by number.
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
+	// Counts says what uses up maxUnavailable and maxDomains, node by node. Nodes: unavailable nodes, and rollouts that claim
+	// nodes wait for them. DaemonPods: nodes on which an ExtendedDaemonSet replaces its pod, and ExtendedDaemonSets wait for
+	// them. Default [Nodes].
+	Counts []apiv1alpha1.BudgetCount `json:"counts,omitempty"`
 	// TopologyKey is the node label that names a node's domain, such as topology.kubernetes.io/zone. Nodes without it are one
 	// domain of their own.
 	TopologyKey *string `json:"topologyKey,omitempty"`
@@ -53,6 +58,16 @@ func (b *NodeDisruptionBudgetSpecApplyConfiguration) WithSelector(value *v1.Labe
 // If called multiple times, the MaxUnavailable field is set to the value of the last call.
 func (b *NodeDisruptionBudgetSpecApplyConfiguration) WithMaxUnavailable(value intstr.IntOrString) *NodeDisruptionBudgetSpecApplyConfiguration {
 	b.MaxUnavailable = &value
+	return b
+}
+
+// WithCounts adds the given value to the Counts field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Counts field.
+func (b *NodeDisruptionBudgetSpecApplyConfiguration) WithCounts(values ...apiv1alpha1.BudgetCount) *NodeDisruptionBudgetSpecApplyConfiguration {
+	for i := range values {
+		b.Counts = append(b.Counts, values[i])
+	}
 	return b
 }
 

@@ -12,12 +12,16 @@ import (
 // with apply.
 //
 // WorkloadsGate is closed while a workload whose pods a drain evicted is not available again. It is also closed while a
-// selected Deployment, StatefulSet or DaemonSet has fewer available pods than desired.
+// selected Deployment, StatefulSet, DaemonSet, ExtendedDaemonSet, Job with a PodDisruptionBudget of its own, or object of a
+// named kind, has fewer available pods than desired.
 type WorkloadsGateApplyConfiguration struct {
-	// Selector selects Deployments, StatefulSets and DaemonSets by their labels. Absent or {}: all.
+	// Selector selects workloads by their labels. Absent or {}: all.
 	Selector *v1.LabelSelectorApplyConfiguration `json:"selector,omitempty"`
 	// NamespaceSelector limits that to namespaces with these labels. Absent or {}: all.
 	NamespaceSelector *v1.LabelSelectorApplyConfiguration `json:"namespaceSelector,omitempty"`
+	// Kinds are further kinds of workloads, such as custom resources whose controllers run pods. The operator needs the right
+	// to list and watch them. Absent: none.
+	Kinds []WorkloadKindApplyConfiguration `json:"kinds,omitempty"`
 }
 
 // WorkloadsGateApplyConfiguration constructs a declarative configuration of the WorkloadsGate type for use with
@@ -39,5 +43,18 @@ func (b *WorkloadsGateApplyConfiguration) WithSelector(value *v1.LabelSelectorAp
 // If called multiple times, the NamespaceSelector field is set to the value of the last call.
 func (b *WorkloadsGateApplyConfiguration) WithNamespaceSelector(value *v1.LabelSelectorApplyConfiguration) *WorkloadsGateApplyConfiguration {
 	b.NamespaceSelector = value
+	return b
+}
+
+// WithKinds adds the given value to the Kinds field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Kinds field.
+func (b *WorkloadsGateApplyConfiguration) WithKinds(values ...*WorkloadKindApplyConfiguration) *WorkloadsGateApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithKinds")
+		}
+		b.Kinds = append(b.Kinds, *values[i])
+	}
 	return b
 }
