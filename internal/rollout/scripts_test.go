@@ -563,8 +563,7 @@ func daemonBesidePlan(t testing.TB) walkthrough {
 	return walkthrough{
 		file: "a-daemon-beside-a-plan", title: "A daemon beside a Plan",
 		intro: "A budget lets one node be unavailable. A Plan takes it; an ExtendedDaemonSet makes no node unavailable, and goes on elsewhere. But it\n" +
-			"keeps off nodes that the Plan has, what the Plan does to its pods is not counted against it, and it stops when the budget is\n" +
-			"paused.",
+			"keeps off nodes that the Plan has, the Plan keeps off nodes whose pod is being replaced, and both stop when the budget is paused.",
 		shows: []shown{{"The budget `all`", budget}}, nodes: five[:4],
 		play: func(s script) {
 			s.addBudget("all", budgetOf(t, budget))
@@ -576,12 +575,12 @@ func daemonBesidePlan(t testing.TB) walkthrough {
 			s.serves(agent, "node-1")
 			s.passes(time.Minute)
 			s.succeeds(os, "node-4")
-			s.event("Now os works on the node where the new pod of agent was just starting.")
+			s.event("By its order os would take node-2, but the new pod of agent is just starting there.")
 			s.acts(agent)
 			s.passes(time.Minute)
 			s.editBudget(0, func(b *v1alpha1.NodeDisruptionBudgetSpec) { b.Paused = true })
 			s.event("A person pauses the budget.")
-			s.serves(agent, "node-4")
+			s.serves(agent, "node-2")
 			s.acts(os)
 			s.passes(time.Hour)
 			s.editBudget(0, func(b *v1alpha1.NodeDisruptionBudgetSpec) { b.Paused = false })
@@ -589,8 +588,10 @@ func daemonBesidePlan(t testing.TB) walkthrough {
 			s.acts(agent)
 			s.acts(os)
 			s.passes(time.Minute)
-			s.succeeds(os, "node-2")
-			s.serves(agent, "node-2", "node-3")
+			s.serves(agent, "node-4")
+			s.succeeds(os, "node-3")
+			s.acts(agent)
+			s.serves(agent, "node-3")
 			s.rest(os, 4*time.Minute)
 		},
 	}
