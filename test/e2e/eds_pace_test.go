@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -62,6 +63,12 @@ func TestDaemonsUnderABudget(t *testing.T) {
 	d.deletePod(t, d.nodes[1])
 	waiting("the missing pod is made", 2)
 	d.unchanged(t, before, d.nodes[0], d.nodes[2])
+	resume(t, b)
+	d.settled(t)
+}
+
+func resume(t *testing.T, b *v1alpha1.NodeDisruptionBudget) {
+	t.Helper()
 	eventually(t, "the budget is resumed", func(ctx context.Context) (string, bool) {
 		err := world.Get(ctx, client.ObjectKeyFromObject(b), b)
 		if b.Spec.Paused = false; err == nil {
@@ -69,6 +76,28 @@ func TestDaemonsUnderABudget(t *testing.T) {
 		}
 		return fmt.Sprint(err), err == nil
 	})
+}
+
+// TestDaemonsCanaryUnderABudget starts no canary while a budget is paused, and says so.
+func TestDaemonsCanaryUnderABudget(t *testing.T) {
+	t.Parallel()
+	d := newDaemons(t, "held", 2)
+	d.start(t, canary)
+	b := newBudget(t, "eds-held")
+	b.Spec.Paused = true
+	createBudget(t, b)
+	before := d.uids(t)
+	d.edit(t, version("v2"))
+	d.until(t, "the canary waits", func(e *edsv1.ExtendedDaemonSet) bool {
+		c := e.Status.Canary
+		return c != nil && slices.ContainsFunc(e.Status.Waiting, func(u v1alpha1.UnitStatus) bool {
+			return u.Node == c.Nodes[0] && u.Reason == v1alpha1.ReasonBudgetPaused
+		})
+	})
+	d.unchanged(t, before, d.nodes...)
+	resume(t, b)
+	d.inCanary(t, 1)
+	d.eds(t, "canary", "validate", agent)
 	d.settled(t)
 }
 
