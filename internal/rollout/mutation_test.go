@@ -93,6 +93,16 @@ func partial() []mutation {
 					defer alter(p, taking)()
 					return c.refusal(p, u)
 				}
+			}}, mutation{"check " + c.name + " of daemon pods", func(s *subject) {
+				s.checks[i].refusal = func(p *pass, u *candidate) (v1alpha1.Reason, string) {
+					if p.strategy.Claimless && c.name != "claim" {
+						return "", ""
+					}
+					was := p.fleet.Replaced
+					defer func() { p.fleet.Replaced = was }()
+					p.fleet.Replaced = nil
+					return c.refusal(p, u)
+				}
 			}})
 		case "wave":
 			all = append(all, mutation{"check wave of what has failed", func(s *subject) {
@@ -110,6 +120,12 @@ func partial() []mutation {
 				s.books[i].note = func(p *pass, u *candidate) {
 					defer alter(p, taking)()
 					b.note(p, u)
+				}
+			}}, mutation{"book budget of daemon pods", func(s *subject) {
+				s.books[i].note = func(p *pass, u *candidate) {
+					if !p.strategy.Claimless {
+						b.note(p, u)
+					}
 				}
 			}})
 		}

@@ -335,7 +335,7 @@ func (j *Judge) Replaced() map[string]time.Time {
 		nodes[NodeOf(pod)] = j.Now
 	}
 	for _, s := range j.Actions.Create {
-		if s.Refused.At.IsZero() {
+		if s.Refused.At.IsZero() || s.Outdated != nil { // Another attempt to create a missing pod replaces nothing.
 			nodes[s.Node.Name] = j.Now
 		}
 	}
