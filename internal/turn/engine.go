@@ -348,6 +348,7 @@ func (p *Pass[T]) Start(ctx context.Context) ([]T, error) {
 // start of the process each ExtendedDaemonSet must also have found where it replaces pods.
 func (p *Pass[T]) cacheShowsBudgets(ctx context.Context) (bool, error) {
 	if !p.Fleet.KnowsReplaced(ctx) {
+		log.FromContext(ctx).V(1).Info("it is not known yet where daemon pods are being replaced")
 		return false, nil
 	}
 	spec := fmt.Sprintf("%s/%d", p.UID, p.Generation)
