@@ -369,3 +369,7 @@ const (
 	// ConditionAgentsBounded of a NodeRollout is False while no policy bounds what the agents on hosts may write, and otherwise absent.
 	ConditionAgentsBounded = "AgentsBounded"
 )
+
+// ReasonDefinitionIncomplete is a reason of Ready and Stalled of all kinds of rollouts: they are not carried out, because their
+// CustomResourceDefinition lacks fields of the status.
+const ReasonDefinitionIncomplete = "DefinitionIncomplete"

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -43,6 +44,7 @@ import (
 	"moult.dev/moult/internal/controller/budget"
 	"moult.dev/moult/internal/controller/daemonset"
 	"moult.dev/moult/internal/controller/daemonsetsetting"
+	"moult.dev/moult/internal/controller/definition"
 	"moult.dev/moult/internal/controller/hostupdate"
 	"moult.dev/moult/internal/controller/plan"
 	"moult.dev/moult/internal/controller/replacement"
@@ -100,6 +102,7 @@ func newScheme() *runtime.Scheme {
 	utilruntime.Must(upgradev1.AddToScheme(scheme))
 	utilruntime.Must(edsv1.AddToScheme(scheme))
 	utilruntime.Must(v1alpha1.AddToScheme(scheme))
+	utilruntime.Must(apiextensionsv1.AddToScheme(scheme))
 	return scheme
 }
 
@@ -145,23 +148,20 @@ func (s *settings) manager(ctx context.Context, cfg *rest.Config, clientset kube
 		return nil, err
 	}
 	if s.installCRDs {
-		if err := installCRDs(ctx, cfg); err != nil {
-			return nil, err
-		}
+		err = installCRDs(ctx, cfg)
+	} else {
+		s.noBudgets, err = hasNoBudgets(clientset.Discovery())
+	}
+	if err != nil {
+		return nil, err
 	}
 	lease, err := s.lease(cfg)
 	if err != nil {
 		return nil, err
 	}
-	cached := map[client.Object]cache.ByObject{}
-	for _, some := range []map[client.Object]cache.ByObject{
-		plan.CacheOptions(s.Options), fleet.CacheOptions(), daemonset.CacheOptions(s.daemons), turn.CacheOptions(),
-	} {
-		maps.Copy(cached, some)
-	}
 	m, err := ctrl.NewManager(cfg, ctrl.Options{
 		Scheme: scheme,
-		Cache:  cache.Options{ByObject: cached},
+		Cache:  cache.Options{ByObject: s.cached()},
 		Client: client.Options{Cache: &client.CacheOptions{
 			Unstructured:                    true,
 			EnableReadYourWritesConsistency: ptr.To(true),
@@ -199,6 +199,25 @@ func (s *settings) manager(ctx context.Context, cfg *rest.Config, clientset kube
 	})))
 }
 
+// cached returns the cache options of the controllers that are chosen. Those of other kinds would need their CustomResourceDefinitions.
+func (s *settings) cached() map[client.Object]cache.ByObject {
+	all := fleet.CacheOptions()
+	maps.Copy(all, definition.CacheOptions())
+	if s.runs(controllerPlan) {
+		maps.Copy(all, plan.CacheOptions(s.Options))
+	}
+	if s.runs(controllerDaemonSet) {
+		maps.Copy(all, daemonset.CacheOptions(s.daemons))
+	}
+	if s.runs(controllerHostUpdate) || s.runs(controllerReplacement) {
+		maps.Copy(all, turn.CacheOptions())
+	}
+	if !s.noBudgets {
+		all[&v1alpha1.NodeDisruptionBudget{}] = cache.ByObject{Transform: cache.TransformStripManagedFields()}
+	}
+	return all
+}
+
 // always is a Runnable that runs also without leadership.
 type always func(context.Context)
 
@@ -225,13 +244,16 @@ func (s *settings) setUp(ctx context.Context, m ctrl.Manager, recorder *events.R
 		return fmt.Errorf("making a client, %w", err)
 	}
 	f := fleet.New(c, m.GetClient(), cached)
+	f.NoBudgets = s.noBudgets
 	s.Transport = outbound.NewTransport(s.allowLocal)
 	f.QueryThrough(s.Transport)
-	if err := errors.Join(m.Add(cached), f.SetupWithManager(ctx, m)); err != nil {
+	if err := errors.Join(m.Add(cached), f.SetupWithManager(ctx, m), s.checkDefinitions(ctx, m, f)); err != nil {
 		return fmt.Errorf("setting up the fleet, %w", err)
 	}
-	if err := budget.NewController(c, m.GetClient(), f, recorder).SetupWithManager(ctx, m); err != nil {
-		return fmt.Errorf("setting up the controller of budgets, %w", err)
+	if !s.noBudgets {
+		if err := budget.NewController(c, m.GetClient(), f, recorder).SetupWithManager(ctx, m); err != nil {
+			return fmt.Errorf("setting up the controller of budgets, %w", err)
+		}
 	}
 	setUps := map[string]func() error{
 		controllerPlan: func() error {

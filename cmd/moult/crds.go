@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
@@ -15,17 +16,62 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/config/crd"
+	"moult.dev/moult/internal/controller/definition"
+	"moult.dev/moult/internal/fleet"
+	"moult.dev/moult/internal/turn"
 )
 
 const (
 	crdTimeout  = time.Minute
 	crdInterval = 200 * time.Millisecond
 )
+
+const definitionOfBudgets = "nodedisruptionbudgets.moult.dev"
+
+// kindsOf are the kinds that each controller carries out. Their CustomResourceDefinitions are checked.
+var kindsOf = map[string][]string{
+	controllerPlan: {"Plan"}, controllerDaemonSet: {"ExtendedDaemonSet", "ExtendedDaemonSetReplicaSet"},
+	controllerHostUpdate: {turn.Kind}, controllerReplacement: {turn.Kind},
+}
+
+// hasNoBudgets reports whether the API server does not know NodeDisruptionBudgets. Then the operator works without them.
+func hasNoBudgets(api discovery.DiscoveryInterface) (bool, error) {
+	served, err := api.ServerResourcesForGroupVersion(v1alpha1.GroupVersion.String())
+	if client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("asking which kinds the API server knows, %w", err)
+	}
+	return err != nil || !slices.ContainsFunc(served.APIResources, func(r metav1.APIResource) bool { return r.Kind == "NodeDisruptionBudget" }), nil
+}
+
+// checkDefinitions makes the manager check the definitions of the controllers that are chosen, and the fleet refuse the kinds that lack a field.
+func (s *settings) checkDefinitions(ctx context.Context, m ctrl.Manager, f *fleet.Fleet) error {
+	own, err := crd.Definitions()
+	if err != nil {
+		return fmt.Errorf("reading definitions, %w", err)
+	}
+	wanted := map[string]*apiextensionsv1.CustomResourceDefinition{}
+	for _, d := range own {
+		if slices.ContainsFunc(allControllers, func(c string) bool { return s.runs(c) && slices.Contains(kindsOf[c], d.Spec.Names.Kind) }) {
+			wanted[d.Name] = d
+		}
+	}
+	if s.noBudgets {
+		ctrl.Log.WithName("setup").Info("there are no budgets, because their definition is not there", "definition", definitionOfBudgets)
+		wanted[definitionOfBudgets] = nil
+	}
+	c := definition.NewController(wanted, f.Changed)
+	f.Refused = c.Refused
+	return c.SetupWithManager(ctx, m)
+}
 
 // installCRDs installs or updates the definitions that this program was built with, and waits until they are served. It
 // takes over definitions that another controller of the same kinds has installed.

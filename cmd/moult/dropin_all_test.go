@@ -9,8 +9,6 @@ import (
 	"context"
 	"fmt"
 	"net/http/httptest"
-	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"syscall"
@@ -29,30 +27,6 @@ import (
 	"moult.dev/moult/test/clouds/azure"
 	"moult.dev/moult/test/cluster"
 )
-
-// asProgram makes the test's own program be moult.
-const asProgram = "MOULT_TEST_IS_THE_PROGRAM"
-
-func TestMain(m *testing.M) {
-	if os.Getenv(asProgram) != "" {
-		main()
-		return
-	}
-	os.Exit(m.Run())
-}
-
-// program is moult, called by a name with these arguments, in this environment.
-func program(ctx context.Context, t *testing.T, environment []string, called string, args ...string) *exec.Cmd {
-	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(ctx, self)
-	cmd.Args = append([]string{called}, args...)
-	cmd.Env = append([]string{asProgram + "=1", "HOME=" + t.TempDir()}, environment...)
-	return cmd
-}
 
 // Called as Ducklett's manifest calls it, and as its program that sets images is called, it does what Ducklett is for.
 func TestAPIDropInForDucklett(t *testing.T) {

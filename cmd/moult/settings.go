@@ -45,6 +45,8 @@ type settings struct {
 	burst                                     int
 	leaseDuration, renewDeadline, retryPeriod time.Duration
 	installCRDs, userDefinedIgnore            bool
+	// noBudgets is true if the API server does not know NodeDisruptionBudgets.
+	noBudgets bool
 }
 
 // The controllers for --controllers. The controller of budgets always runs.

@@ -21,18 +21,17 @@ import (
 	"moult.dev/moult/internal/drain"
 )
 
-// CacheOptions limits the manager's cache to the fields that the fleet needs. It includes kinds that only gates watch;
+// CacheOptions limits the manager's cache to the fields that the fleet needs, but for budgets. It includes kinds that only gates watch;
 // their watches open when a gate needs them.
 func CacheOptions() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
-		&corev1.Node{}:                   {Transform: TrimNode},
-		&v1alpha1.NodeDisruptionBudget{}: {Transform: cache.TransformStripManagedFields()},
-		&corev1.Namespace{}:              {Transform: TrimWorkload},
-		&appsv1.Deployment{}:             {Transform: TrimWorkload},
-		&appsv1.StatefulSet{}:            {Transform: TrimWorkload},
-		&appsv1.DaemonSet{}:              {Transform: TrimWorkload},
-		&appsv1.ReplicaSet{}:             {Transform: TrimWorkload},
-		&corev1.ReplicationController{}:  {Transform: TrimWorkload},
+		&corev1.Node{}:                  {Transform: TrimNode},
+		&corev1.Namespace{}:             {Transform: TrimWorkload},
+		&appsv1.Deployment{}:            {Transform: TrimWorkload},
+		&appsv1.StatefulSet{}:           {Transform: TrimWorkload},
+		&appsv1.DaemonSet{}:             {Transform: TrimWorkload},
+		&appsv1.ReplicaSet{}:            {Transform: TrimWorkload},
+		&corev1.ReplicationController{}: {Transform: TrimWorkload},
 	}
 }
 

@@ -45,9 +45,11 @@ func (f *Fleet) SetupWithManager(ctx context.Context, m ctrl.Manager) error {
 			w.from = m.GetCache()
 		}
 	}
-	nodes, _, errNodes := follow(ctx, m.GetCache(), &corev1.Node{}, NodeChanged, f.Changed)
-	_, _, errBudgets := follow(ctx, m.GetCache(), &v1alpha1.NodeDisruptionBudget{}, SpecChanged, f.Changed)
-	if err := errors.Join(errNodes, errBudgets); err != nil {
+	nodes, _, err := follow(ctx, m.GetCache(), &corev1.Node{}, NodeChanged, f.Changed)
+	if err == nil && !f.NoBudgets {
+		_, _, err = follow(ctx, m.GetCache(), &v1alpha1.NodeDisruptionBudget{}, SpecChanged, f.Changed)
+	}
+	if err != nil {
 		return fmt.Errorf("watching nodes and budgets, %w", err)
 	}
 	f.store = nodes

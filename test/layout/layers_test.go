@@ -106,6 +106,7 @@ var layers = []layer{
 	{path: "internal/controller/budget", own: acting},
 	{path: "internal/controller/daemonset", own: acting},
 	{path: "internal/controller/daemonsetsetting", own: acting},
+	{path: "internal/controller/definition", own: acting},
 	{path: "internal/controller/hostupdate", own: acting},
 	{path: "internal/controller/plan", own: acting},
 	{path: "internal/controller/replacement", own: acting},

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/internal/cli/flags"
@@ -94,6 +95,9 @@ func podRows(pods []corev1.Pod, nodes []corev1.Node, which string) []row {
 	for i := range pods {
 		p := &pods[i]
 		notReady, reason := podNotReady(p)
+		if notReady {
+			reason = cmp.Or(reason, waitReasons(p, false))
+		}
 		total, waiting, restarts := containerCounts(p)
 		node := view.NodeOf(p)
 		p.APIVersion, p.Kind = corev1.SchemeGroupVersion.String(), source.Pod.Name
@@ -103,7 +107,7 @@ func podRows(pods []corev1.Pod, nodes []corev1.Node, which string) []row {
 				p.Name, fmt.Sprintf("%d/%d", total-len(waiting), total), string(p.Status.Phase), reason, strings.Join(waiting, ", "),
 				count(restarts), node, cmp.Or(ready[node], "Unknown"),
 			},
-			wide:     []string{p.Status.PodIP, p.Labels[edsv1.LabelReplicaSetName], waitReasons(p)},
+			wide:     []string{p.Status.PodIP, p.Labels[edsv1.LabelReplicaSetName], waitReasons(p, true)},
 			unlisted: which == selectNotReady && !notReady,
 		}
 	}
@@ -134,11 +138,15 @@ func containerCounts(p *corev1.Pod) (total int, notReady []string, restarts int3
 	return len(p.Status.ContainerStatuses), notReady, restarts
 }
 
-// waitReasons returns what the containers of a pod wait for, or why it is not scheduled.
-func waitReasons(p *corev1.Pod) string {
+// waitReasons returns what the containers of a pod wait for, or why it is not scheduled. If detailed, it adds the kubelet's messages.
+func waitReasons(p *corev1.Pod, detailed bool) string {
 	var all []string
 	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
-		if w := c.State.Waiting; w != nil && w.Reason != "" && !slices.Contains(all, w.Reason) {
+		w := ptr.Deref(c.State.Waiting, corev1.ContainerStateWaiting{})
+		if detailed && w.Message != "" {
+			w.Reason += ": " + strings.Join(strings.Fields(w.Message), " ")
+		}
+		if w.Reason != "" && !slices.Contains(all, w.Reason) {
 			all = append(all, w.Reason)
 		}
 	}

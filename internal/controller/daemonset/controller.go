@@ -7,6 +7,7 @@
 //
 //	gather     its revisions, pods, settings and nodes                       gather.go, legacy.go
 //	revise     which revision is wanted, and which is active                 revisions.go
+//	explain    which pod does not start, and why                             start.go
 //	canary     its nodes, its failure, its promotion                         canary.go
 //	apply      create and delete pods                                        apply.go
 //	report     the status of the revisions and of the ExtendedDaemonSet      report.go
@@ -49,6 +50,7 @@ import (
 // +kubebuilder:rbac:groups=datadoghq.com,resources=extendeddaemonsetsettings,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;delete;patch
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=events,verbs=list
 // +kubebuilder:rbac:groups=apps,resources=daemonsets,verbs=get;list;watch
 
 const edsKind = "ExtendedDaemonSet"
@@ -127,6 +129,9 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 		return wake, nil // Its objects are deleted with it.
 	}
 	p := &pass{Controller: c, key: key, stored: eds, now: c.clock.Now(), pods: c.daemonPods}
+	if refused := c.fleet.Refused(edsKind); refused != nil {
+		return p.refuse(ctx, refused)
+	}
 	facts, err := p.gather(ctx)
 	if err != nil && !errors.Is(err, errStillNotSeen) {
 		return wake, err
@@ -156,6 +161,7 @@ func (p *pass) run(ctx context.Context) error {
 	if err := p.Survey(p.CanaryNodes()); err != nil {
 		return errors.Join(err, p.reportProblem(ctx, "InvalidSpec", err))
 	}
+	p.explainStart(ctx)
 	if again, err := p.runCanary(ctx); again || err != nil {
 		return p.passAgain(err)
 	}

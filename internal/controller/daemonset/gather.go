@@ -57,6 +57,8 @@ func (p *pass) workload() string { return edsKind + "/" + p.key.String() }
 
 // remembered returns what this process remembers of an ExtendedDaemonSet. Only one reconcile at a time may use it.
 func (c *Controller) remembered(key types.NamespacedName) daemonset.Memory {
-	m, _ := c.memory.LoadOrStore(key, daemonset.Memory{Refused: map[string]daemonset.Refusal{}, Batches: map[string]time.Time{}})
+	m, _ := c.memory.LoadOrStore(key, daemonset.Memory{
+		Refused: map[string]daemonset.Refusal{}, Batches: map[string]time.Time{}, Slow: &daemonset.SlowPod{},
+	})
 	return m.(daemonset.Memory)
 }

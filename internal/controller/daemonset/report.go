@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -23,6 +24,16 @@ import (
 func (p *pass) reportProblem(ctx context.Context, reason string, problem error) error {
 	p.Summarize(reason, problem)
 	return p.reportStatus(ctx, p.stalledEvents)
+}
+
+// refuse writes why the ExtendedDaemonSet is not carried out: conditions alone, because its CustomResourceDefinition lacks other fields.
+func (p *pass) refuse(ctx context.Context, refused error) (wake time.Time, err error) {
+	p.queued.Set(p.key, true) // A change of the definition wakes it.
+	p.Judge = &daemonset.Judge{Facts: daemonset.Facts{EDS: p.stored.DeepCopy()}, Now: p.now}
+	p.Summarize(v1alpha1.ReasonDefinitionIncomplete, refused)
+	p.EDS.Status.ObservedGeneration = p.stored.Status.ObservedGeneration
+	err = p.reportStatus(ctx, p.stalledEvents)
+	return p.Wake, err
 }
 
 // report writes the statuses that changed, all at once, and then the Events.

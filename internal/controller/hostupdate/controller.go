@@ -97,6 +97,9 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	if stored == nil || stored.GetDeletionTimestamp() != nil || turn.Replaces(stored) {
 		return c.releaseAll(ctx, key, stored)
 	}
+	if refused, err := c.Refuses(ctx, key, stored); refused {
+		return wake, err
+	}
 	r, malformed, err := turn.Decode(stored)
 	if err != nil {
 		return wake, err

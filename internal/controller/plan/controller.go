@@ -115,6 +115,9 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 		c.Forget(key)
 		return wake, c.clear(ctx, key, "", s)
 	}
+	if refused, err := c.Refuses(ctx, key, stored); refused {
+		return wake, err
+	}
 	w, wake, problem := c.resolve(ctx, p, malformed, c.Clock.Now())
 	pass := c.newPass(w, s)
 	pass.problem, pass.Wake = problem, wake

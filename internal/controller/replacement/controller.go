@@ -112,6 +112,9 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	if stored == nil || !turnof.Replaces(stored) {
 		return wake, c.forget(ctx, key, stored)
 	}
+	if refused, err := c.Refuses(ctx, key, stored); refused {
+		return wake, err
+	}
 	if now := c.Clock.Now(); c.Reports.IsStale(stored.GetUID(), stored.GetResourceVersion(), now) {
 		// The status in the cache may list operations that were withdrawn, and they must not be sent. Budgets read absent Nodes from the cache.
 		if stored = c.memo(key, stored.GetUID()).written; stored == nil || len(absentNodes("", "", turnof.StatusOf(stored).Turns)) > 0 {

@@ -46,6 +46,15 @@ type Memory struct {
 	Refused map[string]Refusal
 	// Batches says when pods were last created, replaced and cleaned up. The key is the type of the condition for it.
 	Batches map[string]time.Time
+	// Slow is the pod whose Events were read last. It is never nil in the controller.
+	Slow *SlowPod
+}
+
+// SlowPod is a pod that takes long to start, with the newest warning about it when its Events were read. Reason is empty if there was none.
+type SlowPod struct {
+	Pod             types.UID
+	At              time.Time
+	Reason, Message string
 }
 
 // Refusal is when the API server last refused a node's pod, and why.

@@ -146,6 +146,9 @@ func startProblem(c *corev1.ContainerStatus) (reason edsv1.StatusReason, detail 
 	return "", ""
 }
 
+// Explain says why a pod is still in creation, by an Event.
+func (l *PodState) Explain(reason, message string) { l.Message = withDetail(reason, message) }
+
 // readResponse finds whether the scheduler or the kubelet acts on the pod.
 func (l *PodState) readResponse(p *corev1.Pod, now time.Time) {
 	since := p.CreationTimestamp.Add(unscheduledFor)

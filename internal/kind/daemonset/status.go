@@ -154,7 +154,8 @@ func (j *Judge) setHealth(stalled, reason string) {
 		set(edsv1.ConditionReconciling, false, reason, "")
 		set(edsv1.ConditionReady, false, reason, stalled)
 	default:
-		progress := fmt.Sprintf("%d of %d pods are up to date, %d are available", s.UpToDate, s.Desired, s.Available)
+		_, why := j.startProblem()
+		progress := joinParts(fmt.Sprintf("%d of %d pods are up to date, %d are available", s.UpToDate, s.Desired, s.Available), why)
 		if j.Canary != nil && j.Canary.Decision.Wave != nil {
 			progress = cmp.Or(j.Canary.Decision.Wave.Message, progress)
 		}
@@ -164,6 +165,20 @@ func (j *Judge) setHealth(stalled, reason string) {
 		set(edsv1.ConditionReconciling, true, "Progressing", progress)
 		set(edsv1.ConditionReady, false, "Progressing", progress)
 	}
+}
+
+// startProblem says why the first pod of the active revision that can't start does not. It leaves out pods that the scheduler has no place
+// for, which the condition Unschedule lists.
+func (j *Judge) startProblem() (reason edsv1.StatusReason, message string) {
+	for _, s := range j.States {
+		pod := s.Current
+		if s.Canary || pod == nil || pod.Spec.NodeName == "" || pod.State.Creating.IsZero() || pod.State.Message == "" || s.NodeProblem != "" {
+			continue
+		}
+		reason = cmp.Or(pod.State.CannotStart, pod.State.RestartReason, "ContainerCreating")
+		return reason, cannotStartMessage(pod.Name, reason, "on node "+s.Node.Name+": "+pod.State.Message)
+	}
+	return "", ""
 }
 
 // listed are the states of units that status.updating lists, with their phases.
@@ -297,9 +312,12 @@ func (j *Judge) ReplicaSetStatus(rs *ReplicaSet) edsv1.ExtendedDaemonSetReplicaS
 	var v Verdict
 	var paused edsv1.StatusReason
 	message := ""
-	if canary {
+	switch {
+	case canary:
 		v = j.Canary.Verdict
 		paused, message = j.PauseReason()
+	case active:
+		v.CannotStart, v.CannotStartMessage = j.startProblem()
 	}
 	set(edsv1.ConditionCanaryPaused, paused != "", string(paused), message)
 	set(edsv1.ConditionPodCannotStart, v.CannotStart != "", string(v.CannotStart), v.CannotStartMessage)

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package turn
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"moult.dev/moult/api/v1alpha1"
+)
+
+// Refuses reports whether rollouts of this kind are not carried out. Then the conditions of the rollout say why. They are written once, and
+// alone, because its CustomResourceDefinition lacks other fields.
+func (e *Engine) Refuses(ctx context.Context, key types.NamespacedName, stored *unstructured.Unstructured) (bool, error) {
+	why := e.Fleet.Refused(e.Kind)
+	if why == nil {
+		return false, nil
+	}
+	e.Waiting.Set(key, true) // A change of the definition wakes it.
+	changed := stored.DeepCopy()
+	status, _ := changed.Object["status"].(map[string]any)
+	if status == nil {
+		status = map[string]any{}
+	}
+	conditions, _ := status["conditions"].([]any)
+	for _, want := range [][2]string{{v1alpha1.ConditionReady, "False"}, {v1alpha1.ConditionReconciling, "False"}, {v1alpha1.ConditionStalled, "True"}} {
+		i := slices.IndexFunc(conditions, func(c any) bool {
+			fields, _ := c.(map[string]any)
+			return fields["type"] == want[0]
+		})
+		c := map[string]any{"type": want[0]}
+		if i >= 0 {
+			c, _ = conditions[i].(map[string]any)
+		} else {
+			conditions = append(conditions, c)
+		}
+		if c["status"] != want[1] {
+			c["status"], c["lastTransitionTime"] = want[1], e.Clock.Now().UTC().Format(time.RFC3339)
+		}
+		c["reason"], c["message"] = v1alpha1.ReasonDefinitionIncomplete, why.Error()
+	}
+	status["conditions"], changed.Object["status"] = conditions, status
+	if equality.Semantic.DeepEqual(stored.Object, changed.Object) {
+		return true, nil
+	}
+	if err := e.Client.Status().Patch(ctx, changed, client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{})); err != nil {
+		return true, client.IgnoreNotFound(fmt.Errorf("writing conditions, %w", err))
+	}
+	return true, nil
+}
