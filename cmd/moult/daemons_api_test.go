@@ -13,8 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -28,6 +30,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -52,6 +55,7 @@ type daemons struct {
 // newDaemons makes a namespace in a cluster with so many nodes, and with the definitions of this program, which are restored when the test ends.
 func newDaemons(t *testing.T, nodes int) *daemons {
 	t.Helper()
+	ctrl.SetLogger(logr.Discard())
 	d := &daemons{T: t, cluster: cluster.Shared(t, nodes)}
 	cfg := d.cluster.Config()
 	cfg.QPS = -1
@@ -189,7 +193,8 @@ func TestAPIForeignDefinition(t *testing.T) {
 	const nodes = 2
 	d := newDaemons(t, nodes)
 	d.dropFields()
-	log, _ := runOperator(t, d.cluster.Kubeconfig(), "--controllers=plan,extendeddaemonset", "--watch-namespace="+d.namespace, "--namespace="+d.namespace)
+	log, _ := runOperator(t, d.cluster.Kubeconfig(), "--controllers=plan,extendeddaemonset",
+		"--watch-namespace="+d.namespace, "--namespace="+d.namespace)
 	a, b := d.daemon("a", "image:1"), d.daemon("b", "image:1")
 	d.create(a)
 	refused := []string{v1alpha1.ReasonDefinitionIncomplete, definitionOfDaemons, "status.observedGeneration", "status.wave", "apply config/crd"}
@@ -270,6 +275,13 @@ func TestAPIChosenDefinitions(t *testing.T) {
 	if err := installCRDs(t.Context(), d.cluster.Config()); err != nil {
 		t.Fatal(err)
 	}
+	d.await("the operator sees that there may be budgets", func() string {
+		if text := log.String(); !strings.Contains(text, `"objects are not carried out"`) {
+			return text
+		}
+		return ""
+	})
+	d.patch(e, `{"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "image:2"}]}}}}`)
 	d.says(e, edsv1.ConditionStalled, metav1.ConditionTrue, definitionOfBudgets, "start the operator again")
 }
 
@@ -334,7 +346,8 @@ func (d *daemons) grant(account string, served ...string) string {
 			return ""
 		})
 	}
-	token, err := d.clientset.CoreV1().ServiceAccounts(d.namespace).CreateToken(d.Context(), account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	accounts := d.clientset.CoreV1().ServiceAccounts(d.namespace)
+	token, err := accounts.CreateToken(d.Context(), account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
 		d.Fatal(err)
 	}
@@ -369,9 +382,8 @@ func TestAPIReducedRights(t *testing.T) {
 	d.create(elsewhere)
 	d.create(e)
 	setting := &edsv1.ExtendedDaemonsetSetting{ObjectMeta: metav1.ObjectMeta{Namespace: d.namespace, Name: "s"}}
-	if err := yaml.UnmarshalStrict([]byte("{reference: {kind: ExtendedDaemonSet, name: a}, nodeSelector: {matchLabels: {no: such}}}"), &setting.Spec); err != nil {
-		t.Fatal(err)
-	}
+	setting.Spec.Reference = &autoscalingv1.CrossVersionObjectReference{Kind: "ExtendedDaemonSet", Name: "a"}
+	setting.Spec.NodeSelector = metav1.LabelSelector{MatchLabels: map[string]string{"no": "such"}}
 	d.create(setting)
 	var pods []corev1.Pod
 	d.await("its pods are there", func() string {
@@ -439,7 +451,8 @@ func (d *daemons) apply(example string) {
 		d.Fatal(err)
 	}
 	o.SetNamespace(d.namespace)
-	if err := d.Client.Apply(d.Context(), client.ApplyConfigurationFromUnstructured(o), client.FieldOwner("a-person"), client.ForceOwnership); err != nil {
+	config := client.ApplyConfigurationFromUnstructured(o)
+	if err := d.Client.Apply(d.Context(), config, client.FieldOwner("a-person"), client.ForceOwnership); err != nil {
 		d.Fatal(err)
 	}
 }

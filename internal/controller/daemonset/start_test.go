@@ -76,7 +76,8 @@ func TestExplainStart(t *testing.T) {
 // The reason of a canary that is paused because it is slow names what is absent.
 func TestSlowCanaryNamesTheVolume(t *testing.T) {
 	w := newWorld(2).trying().has("new", creating(3*time.Minute), 0).has("old", nil, 1)
-	w.eds.Spec.Strategy.Canary.AutoPause = &edsv1.ExtendedDaemonSetSpecStrategyCanaryAutoPause{MaxSlowStartDuration: &metav1.Duration{Duration: 2 * time.Minute}}
+	limit := &metav1.Duration{Duration: 2 * time.Minute}
+	w.eds.Spec.Strategy.Canary.AutoPause = &edsv1.ExtendedDaemonSetSpecStrategyCanaryAutoPause{MaxSlowStartDuration: limit}
 	c := w.serve(t)
 	all, _ := c.client.(client.WithWatch)
 	c.live = interceptor.NewClient(all, interceptor.Funcs{

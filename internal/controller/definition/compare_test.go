@@ -61,12 +61,13 @@ func peers(t *testing.T, plural string) *apiextensionsv1.CustomResourceDefinitio
 }
 
 func TestCompare(t *testing.T) {
-	change := func(plural string, how func(*apiextensionsv1.CustomResourceDefinitionVersion)) *apiextensionsv1.CustomResourceDefinition {
-		d := peers(t, plural)
+	type version = apiextensionsv1.CustomResourceDefinitionVersion
+	const sets = "extendeddaemonsets"
+	change := func(how func(*version)) *apiextensionsv1.CustomResourceDefinition {
+		d := peers(t, sets)
 		how(&d.Spec.Versions[0])
 		return d
 	}
-	const sets = "extendeddaemonsets"
 	for name, tc := range map[string]struct {
 		plural string
 		have   *apiextensionsv1.CustomResourceDefinition
@@ -81,9 +82,9 @@ func TestCompare(t *testing.T) {
 			"lacks status.conditions[].observedGeneration, status.counts, status.failed, status.observedGeneration, status.turnSeconds, " +
 				"status.updating, status.waiting, status.wave, so",
 		},
-		"another version": {sets, change(sets, func(v *apiextensionsv1.CustomResourceDefinitionVersion) { v.Name = "v1" }), "lacks version v1alpha1, so"},
-		"not served":      {sets, change(sets, func(v *apiextensionsv1.CustomResourceDefinitionVersion) { v.Served = false }), "lacks version v1alpha1, so"},
-		"one that keeps all": {sets, change(sets, func(v *apiextensionsv1.CustomResourceDefinitionVersion) {
+		"another version": {sets, change(func(v *version) { v.Name = "v1" }), "lacks version v1alpha1, so"},
+		"not served":      {sets, change(func(v *version) { v.Served = false }), "lacks version v1alpha1, so"},
+		"one that keeps all": {sets, change(func(v *version) {
 			v.Schema.OpenAPIV3Schema = &apiextensionsv1.JSONSchemaProps{XPreserveUnknownFields: ptr.To(true)}
 		}), ""},
 	} {

@@ -35,7 +35,8 @@ func TestStartProblem(t *testing.T) {
 			cannot + `CreateContainerConfigError, on node n1: container c can't start, CreateContainerConfigError: configmap "absent" not found`,
 		},
 		"a volume is absent": {
-			func() *world { return newWorld(2).has("new", nil, 0).has("new", waiting("ContainerCreating", ""), 1) }, `configmap "absent" not found`, "ContainerCreating",
+			func() *world { return newWorld(2).has("new", nil, 0).has("new", waiting("ContainerCreating", ""), 1) },
+			`configmap "absent" not found`, "ContainerCreating",
 			cannot + `ContainerCreating, on node n1: FailedMount: configmap "absent" not found`,
 		},
 		"it takes its time":      {func() *world { return newWorld(2).has("new", waiting("ContainerCreating", ""), 0, 1) }, "", "", ""},
