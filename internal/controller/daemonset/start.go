@@ -17,7 +17,7 @@ import (
 const (
 	// askAfter is how long a pod is in creation before its Events are read.
 	askAfter = 10 * time.Second
-	// askAgain is the time between two such reads for an ExtendedDaemonSet.
+	// askAgain is the least time between two such reads for an ExtendedDaemonSet. They need a pass that another change or the resync causes.
 	askAgain = 20 * time.Second
 )
 
@@ -30,7 +30,7 @@ func (p *pass) explainStart(ctx context.Context) {
 			!p.HasPassed(pod.State.Creating.Add(askAfter)) {
 			continue
 		}
-		if p.HasPassed(p.Slow.At.Add(askAgain)) {
+		if !p.now.Before(p.Slow.At.Add(askAgain)) {
 			*p.Slow = daemonset.SlowPod{Pod: pod.UID, At: p.now}
 			p.Slow.Reason, p.Slow.Message = p.lastWarning(ctx, pod)
 		}

@@ -24,7 +24,7 @@ func compare(want, have *apiextensionsv1.CustomResourceDefinition) error {
 			lacks = missing("", &status, v.Schema.OpenAPIV3Schema)
 		}
 	}
-	if len(lacks) == 0 {
+	if len(lacks) == 0 || have.Spec.PreserveUnknownFields {
 		return nil
 	}
 	return fmt.Errorf("CustomResourceDefinition %s lacks %s, so the API server drops what the operator stores there: "+

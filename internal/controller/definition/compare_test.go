@@ -68,6 +68,8 @@ func TestCompare(t *testing.T) {
 		how(&d.Spec.Versions[0])
 		return d
 	}
+	old := peers(t, sets)
+	old.Spec.PreserveUnknownFields = true
 	for name, tc := range map[string]struct {
 		plural string
 		have   *apiextensionsv1.CustomResourceDefinition
@@ -82,8 +84,9 @@ func TestCompare(t *testing.T) {
 			"lacks status.conditions[].observedGeneration, status.counts, status.failed, status.observedGeneration, status.turnSeconds, " +
 				"status.updating, status.waiting, status.wave, so",
 		},
-		"another version": {sets, change(func(v *version) { v.Name = "v1" }), "lacks version v1alpha1, so"},
-		"not served":      {sets, change(func(v *version) { v.Served = false }), "lacks version v1alpha1, so"},
+		"another version":    {sets, change(func(v *version) { v.Name = "v1" }), "lacks version v1alpha1, so"},
+		"not served":         {sets, change(func(v *version) { v.Served = false }), "lacks version v1alpha1, so"},
+		"one from before v1": {sets, old, ""},
 		"one that keeps all": {sets, change(func(v *version) {
 			v.Schema.OpenAPIV3Schema = &apiextensionsv1.JSONSchemaProps{XPreserveUnknownFields: ptr.To(true)}
 		}), ""},
