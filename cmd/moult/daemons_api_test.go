@@ -305,15 +305,18 @@ func reducedRights(t *testing.T) (all []*unstructured.Unstructured) {
 	return all
 }
 
-// grant makes an account with the reduced rights: in the namespaces given, and in the test's own, which is the operator's. It returns a kubeconfig.
-func (d *daemons) grant(account string, served ...string) string {
+// account is the name of the service account with the reduced rights.
+const account = "reduced"
+
+// grant makes an account with the reduced rights in the test's namespace, which is the operator's too. It returns a kubeconfig.
+func (d *daemons) grant() string {
 	d.Helper()
 	d.create(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: d.namespace, Name: account}})
 	subjects := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: d.namespace, Name: account}}
 	for _, role := range reducedRights(d.T) {
 		ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: role.GetKind(), Name: role.GetName()}
-		bind := func(namespace string) {
-			d.create(&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: role.GetName()}, Subjects: subjects, RoleRef: ref})
+		bind := func() {
+			d.create(&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: d.namespace, Name: role.GetName()}, Subjects: subjects, RoleRef: ref})
 		}
 		switch role.GetName() {
 		case "moult-cluster":
@@ -321,20 +324,18 @@ func (d *daemons) grant(account string, served ...string) string {
 			d.create(&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: role.GetName()}, Subjects: subjects, RoleRef: ref})
 		case "moult-daemons":
 			d.create(role)
-			for _, namespace := range served {
-				bind(namespace)
-			}
+			bind()
 		case "moult":
 			role.SetNamespace(d.namespace)
 			d.create(role)
-			bind(d.namespace)
+			bind()
 		default:
 			d.Fatalf("what is %s bound to?", role.GetName())
 		}
 	}
 	user := "system:serviceaccount:" + d.namespace + ":" + account
 	for _, right := range []authorizationv1.ResourceAttributes{
-		{Verb: "list", Resource: "nodes"}, {Verb: "list", Resource: "pods", Namespace: served[len(served)-1]},
+		{Verb: "list", Resource: "nodes"}, {Verb: "list", Resource: "pods", Namespace: d.namespace},
 		{Verb: "update", Group: "coordination.k8s.io", Resource: "leases", Namespace: d.namespace},
 	} {
 		d.await("the API server knows the rights", func() string {
@@ -370,9 +371,8 @@ func (d *daemons) grant(account string, served ...string) string {
 func TestAPIReducedRights(t *testing.T) {
 	const nodes = 2
 	d := newDaemons(t, nodes)
-	const account = "reduced"
 	other := d.newNamespace()
-	kubeconfig := d.grant(account, d.namespace)
+	kubeconfig := d.grant()
 	runOperator(t, kubeconfig, "--controllers=extendeddaemonset", "--watch-namespace="+d.namespace, "--namespace="+d.namespace, "--leader-elect")
 
 	e, elsewhere := d.daemon("a", "image:1"), d.daemon("a", "image:1")

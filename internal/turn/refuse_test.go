@@ -57,7 +57,8 @@ func TestRefuses(t *testing.T) {
 	}
 	const refused = v1alpha1.ReasonDefinitionIncomplete + " NodeRollout lacks status.x "
 	for kind, want := range map[string]string{
-		"Open": "True Other kept 11:00", "Ready": "False " + refused + "11:00", "Reconciling": "False " + refused + "12:00", "Stalled": "True " + refused + "12:00",
+		"Open": "True Other kept 11:00", "Ready": "False " + refused + "11:00",
+		"Reconciling": "False " + refused + "12:00", "Stalled": "True " + refused + "12:00",
 	} {
 		if got[kind] != want {
 			t.Errorf("%s is %q, want %q", kind, got[kind], want)
