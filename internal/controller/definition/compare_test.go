@@ -81,7 +81,7 @@ func TestCompare(t *testing.T) {
 		"a peer's settings":  {"extendeddaemonsetsettings", peers(t, "extendeddaemonsetsettings"), ""},
 		"a peer's Plans": {
 			"plans", peers(t, "plans"),
-			"lacks status.conditions[].observedGeneration, status.counts, status.failed, status.observedGeneration, status.turnSeconds, " +
+			"lacks status.conditions[].observedGeneration, status.counts, status.failed, status.lastComplete, status.observedGeneration, status.rolledBack, status.turnSeconds, " +
 				"status.updating, status.waiting, status.wave, so",
 		},
 		"another version":    {sets, change(func(v *version) { v.Name = "v1" }), "lacks version v1alpha1, so"},
