@@ -130,7 +130,7 @@ test: binaries $(BIN)/gotestsum ## Run what every change must pass: unit, API, e
 	@hack/test.sh $(ARGS)
 
 .PHONY: test-all
-test-all: binaries $(BIN)/gotestsum ## Run every test there is, with full counts: 150 kills for each mechanism, 300 seeds, every fault.
+test-all: binaries $(BIN)/gotestsum ## Run every test there is, with full counts: 150 kills for each mechanism, 10,000 seeds, every fault.
 	@ALL=1 TEST_TIMEOUT=90m hack/test.sh $(ARGS)
 
 .PHONY: unit

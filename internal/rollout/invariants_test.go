@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
 	"moult.dev/moult/api/v1alpha1"
 )
@@ -872,8 +873,44 @@ func (w *world) progress(p *party, next *v1alpha1.WaveStatus) {
 	}
 }
 
+// verifyClaims checks each state of the nodes since the last check: with a claim that is new in it, no more nodes are unavailable than each budget
+// of the node allows.
+func (w *world) verifyClaims() {
+	for ; w.verified < len(w.history)-1; w.verified++ {
+		is := w.history[w.verified+1]
+		m, was := is.machines[is.changed], w.history[w.verified].machines[is.changed]
+		if !slices.ContainsFunc(m.claims, func(c v1alpha1.Claim) bool {
+			return !c.RecordsResult() && !slices.ContainsFunc(was.claims, func(old v1alpha1.Claim) bool { return old.UID == c.UID && !old.RecordsResult() })
+		}) {
+			continue
+		}
+		for _, b := range w.budgets {
+			if !chosen(b, m) {
+				continue
+			}
+			matched, down, domains := 0, 0, map[string]bool{}
+			for _, other := range is.machines {
+				if chosen(b, other) {
+					matched++
+					if w.down(b, other) {
+						down++
+						domains[other.labels[b.Spec.TopologyKey]] = true
+					}
+				}
+			}
+			if most := b.Spec.MaxUnavailable; most != nil && down > atLeast(most, matched) {
+				w.fail("with the claims %+v of %s %d nodes of %s are unavailable, and %s may be", m.claims, is.changed, down, b.Name, most)
+			}
+			if most := b.Spec.MaxDomains; b.Spec.TopologyKey != "" && len(domains) > max(1, int(ptr.Deref(most, 1))) {
+				w.fail("with the claims %+v of %s nodes of %d domains of %s are unavailable", m.claims, is.changed, len(domains), b.Name)
+			}
+		}
+	}
+}
+
 // check looks at the whole world between two steps.
 func (w *world) check() {
+	w.verifyClaims()
 	for name, m := range w.present() {
 		there := 0
 		for i, c := range m.claims {

@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"reflect"
 	"runtime"
 	"slices"
 	"strconv"
@@ -27,12 +28,12 @@ import (
 )
 
 // TestSimulation runs rollouts on random fleets, with random events. It checks the invariants after every step, and that
-// every rollout completes. Each run has the same worlds. MOULT_SEED=n repeats one that failed. MOULT_SEEDS=n runs n other
+// every rollout completes. Every other world is mixed. Each run has the same worlds. MOULT_SEED=n repeats one that failed. MOULT_SEEDS=n runs n other
 // worlds, and `make simulate` runs many.
 func TestSimulation(t *testing.T) {
 	first, worlds := uint64(1001), uint64(30)
 	if tier.All {
-		worlds = 300
+		worlds = 10_000
 	}
 	if seeds := number(t, "MOULT_SEEDS"); seeds > 0 {
 		first, worlds = rand.Uint64N(1_000_000_000), seeds
@@ -105,7 +106,7 @@ func simulate(by *subject, first, worlds uint64, progress func(done uint64)) (se
 
 // run runs one world, and says what was wrong in it, or "".
 func run(by *subject, seed uint64, mute bool) (w *world, what string) {
-	s := &simulation{world: newWorld(by), Rand: rand.New(rand.NewPCG(seed, 0))}
+	s := &simulation{world: newWorld(by), Rand: rand.New(rand.NewPCG(seed, 0)), mixed: seed%2 == 1}
 	s.mute = mute
 	defer func() {
 		switch v := recover().(type) {
@@ -118,6 +119,7 @@ func run(by *subject, seed uint64, mute bool) (w *world, what string) {
 	}()
 	s.populate()
 	for range 160 {
+		s.mayRestart()
 		s.happen()
 		s.check()
 	}
@@ -129,6 +131,8 @@ type simulation struct {
 	*world
 	*rand.Rand
 	nodes int
+	// mixed is true for a world in which every kind of rollouts goes over the fleet at once, and whose operator is restarted now and then.
+	mixed bool
 }
 
 func (s *simulation) chance(percent int) bool { return s.IntN(100) < percent }
@@ -169,6 +173,10 @@ func (s *simulation) populate() {
 	for range pick(s, 1, 2, 1+s.IntN(12), 1+s.IntN(12), 1+s.IntN(12)) {
 		s.joins()
 	}
+	if s.mixed {
+		s.populateMixed()
+		return
+	}
 	for i := range s.IntN(4) {
 		s.addBudget("budget-"+strconv.Itoa(i), s.budget())
 		s.say(nil, "There is budget-%d: %s.", i, show(s.budgets[i].Spec))
@@ -177,23 +185,99 @@ func (s *simulation) populate() {
 		p := &party{
 			name: "rollout-" + strconv.Itoa(i), unfit: s.chance(15), concurrency: s.IntN(5), shared: s.chance(50), drains: s.chance(40),
 			beside: s.chance(35), strict: s.chance(50), patient: s.chance(50), soakLast: s.chance(50),
-			careful: s.chance(40),
+			careful: s.chance(40), shy: true,
 		}
-		if s.chance(20) {
-			p.own = pick(s, s.names()...)
-		}
-		s.window(p)
-		if s.chance(70) {
-			p.spec = s.strategy()
-		}
-		if s.chance(30) {
-			s.pick(p)
-		}
-		p.shy, p.hidden = !p.beside && !p.soakLast && s.chance(50), map[string]v1alpha1.UnitState{}
-		s.hides(p)
-		s.add(p)
-		s.describe(p)
+		s.enter(p)
 	}
+}
+
+// populateMixed adds a rollout of each kind, two budgets that overlap, and nodes that a person has cordoned.
+func (s *simulation) populateMixed() {
+	for len(s.present()) < 4 {
+		s.joins()
+	}
+	for i, of := range []*metav1.LabelSelector{
+		{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "pool", Operator: metav1.LabelSelectorOpIn, Values: []string{"web", "canary"}}}},
+		pick(s, nil, &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: corev1.LabelTopologyZone, Operator: metav1.LabelSelectorOpExists}}}),
+	} {
+		b := s.budget()
+		b.Selector, b.MaxUnavailable = of, ptr.To(pick(s, intstr.FromInt32(int32(1+s.IntN(3))), intstr.FromString(pick(s, "25%", "50%"))))
+		s.addBudget("budget-"+strconv.Itoa(i), b)
+		s.say(nil, "There is budget-%d: %s.", i, show(b))
+	}
+	for range 1 + s.IntN(2) {
+		name := pick(s, s.names()...)
+		s.edit(name, func(m *machine) { m.cordoned = true })
+		s.say(nil, "A person has cordoned %s.", name)
+	}
+	for _, p := range []*party{
+		{name: "plan", shared: s.chance(50), unfit: s.chance(15)},
+		{name: "draining-plan", drains: true},
+		{name: "host-update", drains: true, careful: s.chance(40), shy: true},
+		{name: "replacement", drains: true, replaces: true, careful: s.chance(40)},
+		{name: "daemon", beside: true, soakLast: true, strict: s.chance(50), patient: s.chance(50)},
+	} {
+		p.concurrency = 1 + s.IntN(4)
+		s.enter(p)
+	}
+}
+
+// enter gives a rollout what each kind may have, and lets it begin.
+func (s *simulation) enter(p *party) {
+	if s.chance(20) {
+		p.own = pick(s, s.names()...)
+	}
+	s.window(p)
+	if s.chance(70) {
+		p.spec = s.strategy()
+	}
+	if s.chance(30) && !p.replaces { // A replacement has another name.
+		s.pick(p)
+	}
+	p.shy, p.hidden = p.shy && !p.beside && !p.soakLast && s.chance(50), map[string]v1alpha1.UnitState{}
+	s.hides(p)
+	s.add(p)
+	s.describe(p)
+}
+
+// mayRestart ends the operator of a mixed world now and then, and starts another. That one knows only what the API holds, and decides the same.
+func (s *simulation) mayRestart() {
+	if !s.mixed || !s.chance(5) {
+		return
+	}
+	is := s.history[len(s.history)-1]
+	fresh := state{machines: is.machines, fleet: map[string]*Node{}}
+	for name, m := range is.machines {
+		fresh.fleet[name] = m.node(name)
+	}
+	before := s.decisions(is)
+	clear(s.made)
+	for _, p := range s.parties {
+		p.strategy, p.seen = Strategy{}, len(s.history)-1
+	}
+	for i, after := range s.decisions(fresh) {
+		if !reflect.DeepEqual(before[i], after) {
+			s.fail("%s decides %+v, and after a restart %+v", s.parties[i].name, before[i], after)
+		}
+	}
+	s.say(nil, "The operator is restarted.")
+}
+
+// decisions are those that each rollout would make now.
+func (s *simulation) decisions(of state) (all []Decision) {
+	for _, p := range s.parties {
+		f, total := s.fleet(of), 0
+		var units []Unit
+		for _, name := range s.names() {
+			m := of.machines[name]
+			u, _ := s.judge(p, name, &m, &f)
+			if units = append(units, u); !u.OptedOut {
+				total++
+			}
+		}
+		all = append(all, decide(&s.by.rules, p.decidesBy(total), units, f, s.now))
+	}
+	return all
 }
 
 // hides lets some of the units not know yet what a rollout brings them to.
@@ -692,7 +776,7 @@ func (s *simulation) settleDown() {
 			if m.offline {
 				m.offline, m.offSince = false, s.now
 			}
-			if m.cordonedBy == "" {
+			if m.cordonedBy == "" && !s.mixed {
 				m.cordoned = false
 			}
 		})
@@ -707,8 +791,10 @@ func (s *simulation) settleDown() {
 		s.reason(p)
 	}
 	s.reasonBudgets()
+	s.uncordon()
 	fruitless, flaps, late := 0, s.IntN(6), s.IntN(3)
 	for range 3000 {
+		s.mayRestart()
 		before, happened := s.moves, 0
 		if name := pick(s, append(s.names(), "")...); flaps > 0 && name != "" && s.chance(20) {
 			flaps--
@@ -816,6 +902,32 @@ func (s *simulation) reasonBudgets() {
 			b.Windows = slices.DeleteFunc(b.Windows, func(w v1alpha1.Window) bool { return w == never })
 		})
 		s.say(nil, "%s now is: %s.", s.budgets[i].Name, show(s.budgets[i].Spec))
+	}
+}
+
+// uncordon is a person who uncordons nodes, but leaves those cordoned that leave something of each budget.
+func (s *simulation) uncordon() {
+	for _, name := range s.names() {
+		m := s.present()[name]
+		if !m.cordoned || m.cordonedBy != "" || !slices.ContainsFunc(s.budgets, func(b *v1alpha1.NodeDisruptionBudget) bool {
+			if !chosen(b, m) {
+				return false
+			}
+			matched, cordoned := 0, 0
+			for _, other := range s.present() {
+				if chosen(b, other) {
+					matched++
+					if other.cordoned && other.cordonedBy == "" {
+						cordoned++
+					}
+				}
+			}
+			return b.Spec.TopologyKey != "" || b.Spec.MaxUnavailable != nil && atLeast(b.Spec.MaxUnavailable, matched) <= cordoned
+		}) {
+			continue
+		}
+		s.edit(name, func(m *machine) { m.cordoned = false })
+		s.say(nil, "A person uncordons %s.", name)
 	}
 }
 

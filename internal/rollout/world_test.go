@@ -38,6 +38,8 @@ type world struct {
 
 	turns int
 	moves int // writes that were tried, or status that changed
+	// verified is up to which state of the nodes all claims were checked.
+	verified int
 
 	shadow shadow
 	mute   bool
@@ -57,6 +59,8 @@ var whole = subject{rules: standard}
 type state struct {
 	machines map[string]machine
 	fleet    map[string]*Node
+	// changed is the node that differs from the state before.
+	changed string
 }
 
 // machine is what the API holds of a node.
@@ -112,6 +116,8 @@ type party struct {
 	// beside is true for one that claims no nodes: it replaces a pod on each. Where it is strict, an outdated pod that is not
 	// available holds a slot; where it is patient, one is not replaced on a node that is not ready.
 	beside, strict, patient bool
+	// replaces is true for one that replaces the machine of a node: the node leaves, and another joins.
+	replaces bool
 	// careful is true for one that finds nodes without network not healthy, whatever the budgets say.
 	careful bool
 	// shy is true for one whose units find out by themselves what it brings them to; hidden are the nodes whose units have not yet. They are
@@ -179,7 +185,7 @@ func (w *world) present() map[string]machine { return w.history[len(w.history)-1
 // put makes a new state in which one node is another, or is gone.
 func (w *world) put(name string, m *machine) {
 	before := w.history[len(w.history)-1]
-	next := state{machines: maps.Clone(before.machines), fleet: maps.Clone(before.fleet)}
+	next := state{machines: maps.Clone(before.machines), fleet: maps.Clone(before.fleet), changed: name}
 	if m == nil {
 		delete(next.machines, name)
 		delete(next.fleet, name)
@@ -784,6 +790,10 @@ func (w *world) settle(p *party, u *Unit, m machine, next step) {
 		}
 	case release:
 		done := p.changes[u.Node]
+		if p.replaces {
+			w.swap(p, u.Node, m, done.to)
+			return
+		}
 		if w.write(p, u.Node, m, func(m *machine) { m.reclaim(p, nil); m.set(p, done.to) }) {
 			w.say(p, "releases %s, which now has %s.", u.Node, done.to)
 			w.shadow.updated[key2{p.name, u.Node}] = w.now
@@ -799,6 +809,28 @@ func (w *world) settle(p *party, u *Unit, m machine, next step) {
 		}
 	case nothing, create:
 	}
+}
+
+// swap lets a node leave with its machine, and another join that has what the rollout brings nodes to.
+func (w *world) swap(p *party, name string, seen machine, to string) {
+	if m, ok := w.present()[name]; !ok || m.version != seen.version {
+		return
+	}
+	next := fmt.Sprintf("%s-%d", strings.Join(strings.SplitN(name, "-", 3)[:2], "-"), w.turns)
+	w.leave(name)
+	w.join(next, seen.labels)
+	w.edit(next, func(m *machine) {
+		m.readySince, m.evictions = w.now, seen.evictions
+		m.set(p, to)
+	})
+	for _, other := range w.parties {
+		if other.picked[name] {
+			other.picked = maps.Clone(other.picked)
+			other.picked[next] = true
+		}
+	}
+	p.seen = len(w.history) - 1
+	w.say(p, "has replaced %s by %s, which has %s.", name, next, to)
 }
 
 // failed notes in the claim that a turn has failed.
