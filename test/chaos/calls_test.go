@@ -45,7 +45,7 @@ var callsThatRead = regexp.MustCompile(`(?i)^describe|get|list`)
 // and again. Each is replaced once for each image all the same.
 func TestReplacementEachCallFails(t *testing.T) {
 	random := rand.New(rand.NewPCG(seedOf(t), 2))
-	ctx, h := newHarness(t)
+	ctx, h := newHarness(t, buildOperator(t))
 	h.gate.of = func(*http.Request, []byte) write { return write{} }
 	var pools []*callPool
 	for _, f := range flavours() {

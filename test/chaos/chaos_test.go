@@ -25,6 +25,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -75,8 +76,12 @@ func TestKilledAtAnyInstant(t *testing.T) {
 		kills = 150 // More than 30 of them at writes of each mechanism.
 	}
 	seed := seedOf(t)
-	ctx, h := newHarness(t)
-	c := newChaos(ctx, h, seed)
+	ctx, h := newHarness(t, buildOperator(t))
+	c := newChaos(ctx, h, seed, newMachines(h, seed, machineCount, machineSurge),
+		[]budget{{"shared", sharedBudget, []string{planPool, hostPool}}, {machinePool, machineBudget, []string{machinePool}}},
+		&plans{harness: h, plan: planName, nodes: planNodes, atOnce: planAtOnce},
+		&daemons{harness: h, sets: []string{"unavailable", surging}, pools: []string{daemonPool}, nodes: daemonNodes},
+		&hosts{harness: h, count: hostNodes})
 	began := time.Now()
 	defer func() {
 		if t.Failed() && !c.checked { // What does not come is perhaps missing because of what was broken before.
@@ -98,7 +103,7 @@ type chaos struct {
 	*harness
 	random   *rand.Rand
 	all      []mechanism
-	plans    *plans
+	budgets  []budget
 	machines *machines
 	tally    map[string]int
 	// checked is true once the journal was replayed.
@@ -109,10 +114,16 @@ type chaos struct {
 	last bool
 }
 
-func newChaos(ctx context.Context, h *harness, seed uint64) *chaos {
+// budget is how many nodes of some pools may be unavailable.
+type budget struct {
+	name  string
+	most  int
+	pools []string
+}
+
+func newChaos(ctx context.Context, h *harness, seed uint64, m *machines, budgets []budget, others ...mechanism) *chaos {
 	h.t.Helper()
-	c := &chaos{harness: h, random: rand.New(rand.NewPCG(seed, 0)), tally: map[string]int{}, plans: &plans{harness: h}, machines: newMachines(h, seed)}
-	c.all = []mechanism{c.plans, &daemons{harness: h}, &hosts{harness: h}, c.machines}
+	c := &chaos{harness: h, random: rand.New(rand.NewPCG(seed, 0)), tally: map[string]int{}, machines: m, budgets: budgets, all: append(others, m)}
 	h.standing = c.text
 	h.gate.of = func(r *http.Request, body []byte) write {
 		for _, m := range c.all {
@@ -141,10 +152,11 @@ func (c *chaos) begin(ctx context.Context) {
 		pod, ok := o.(*corev1.Pod)
 		if ok && pod.Annotations[annotHang] != "" && pod.Status.Phase == corev1.PodRunning {
 			if _, known := pods.LoadOrStore(pod.UID, true); !known {
-				c.background.Go(func() { c.plans.runPod(ctx, pod) })
+				c.background.Go(func() { c.runPod(ctx, pod) })
 			}
 		}
 	})
+	c.journal.follow(ctx, &batchv1.JobList{}, c.namespace, nil)
 	// The operator brings the definitions of its kinds.
 	c.start()
 	c.until(ctx, "the kinds are there", func() (bool, error) {
@@ -158,24 +170,27 @@ func (c *chaos) begin(ctx context.Context) {
 		return true, nil
 	})
 	c.journal.follow(ctx, &v1alpha1.NodeRolloutList{}, "", nil)
-	shared := metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
-		{Key: labelPool, Operator: metav1.LabelSelectorOpIn, Values: []string{planPool, hostPool}},
-	}}
-	c.create(ctx,
-		newBudget("shared", sharedBudget, shared),
-		newBudget(machinePool, machineBudget, metav1.LabelSelector{MatchLabels: map[string]string{labelPool: machinePool}}),
-	)
+	c.journal.follow(ctx, &upgradev1.PlanList{}, c.namespace, nil)
+	for _, b := range c.budgets {
+		c.create(ctx, b.object())
+	}
 	for _, m := range c.all {
 		m.begin(ctx)
 		c.background.Go(func() { c.drive(ctx, m) })
 	}
 }
 
-func newBudget(name string, most int32, of metav1.LabelSelector) *v1alpha1.NodeDisruptionBudget {
+func (b budget) object() *v1alpha1.NodeDisruptionBudget {
 	return &v1alpha1.NodeDisruptionBudget{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       v1alpha1.NodeDisruptionBudgetSpec{Selector: &of, MaxUnavailable: ptr.To(intstr.FromInt32(most))},
+		ObjectMeta: metav1.ObjectMeta{Name: b.name},
+		Spec:       v1alpha1.NodeDisruptionBudgetSpec{Selector: ofPools(b.pools), MaxUnavailable: ptr.To(intstr.FromInt(b.most))},
 	}
+}
+
+func ofPools(pools []string) *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+		{Key: labelPool, Operator: metav1.LabelSelectorOpIn, Values: pools},
+	}}
 }
 
 func ignoreNoMatch(err error) error {
@@ -290,6 +305,9 @@ func (c *chaos) check(ctx context.Context) {
 
 func (c *chaos) invariants() []invariant {
 	all := sharedInvariants()
+	for _, b := range c.budgets {
+		all = append(all, limited("the budget "+b.name+" is not exceeded", "", b.most, b.pools...))
+	}
 	for _, m := range c.all {
 		all = append(all, m.invariants()...)
 	}

@@ -34,9 +34,13 @@ const (
 	surging = "surge"
 )
 
-// daemons are two ExtendedDaemonSets on the same nodes, whose template changes as soon as the last one is everywhere.
+// daemons are ExtendedDaemonSets on the same nodes, whose template changes as soon as the last one is everywhere.
 type daemons struct {
 	*harness
+	sets []string
+	// pools have so many nodes in all. Only those of daemonPool are made for the daemons.
+	pools []string
+	nodes int
 	// images of each so far.
 	images map[string][]string
 }
@@ -81,7 +85,9 @@ func (d *daemons) writeOf(r *http.Request, _ []byte) string {
 
 func (d *daemons) prepare(ctx context.Context) {
 	d.t.Helper()
-	d.addNodes(ctx, daemonPool, daemonNodes, nil, "")
+	if slices.Contains(d.pools, daemonPool) {
+		d.addNodes(ctx, daemonPool, d.nodes, nil, "")
+	}
 }
 
 func (d *daemons) begin(ctx context.Context) {
@@ -89,10 +95,15 @@ func (d *daemons) begin(ctx context.Context) {
 	d.journal.follow(ctx, &edsv1.ExtendedDaemonSetList{}, d.namespace, nil)
 	d.journal.follow(ctx, &edsv1.ExtendedDaemonSetReplicaSetList{}, d.namespace, nil)
 	d.images = map[string][]string{}
-	for _, name := range []string{"unavailable", surging} {
+	onPools := &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
+			{Key: labelPool, Operator: corev1.NodeSelectorOpIn, Values: d.pools},
+		}}},
+	}}}
+	for _, name := range d.sets {
 		d.images[name] = []string{"example.com/" + name + ":v1"}
 		rolling := edsv1.ExtendedDaemonSetSpecStrategyRollingUpdate{
-			SlowStartIntervalDuration: &metav1.Duration{Duration: time.Second}, SlowStartAdditiveIncrease: ptr.To(intstr.FromInt32(daemonNodes)),
+			SlowStartIntervalDuration: &metav1.Duration{Duration: time.Second}, SlowStartAdditiveIncrease: ptr.To(intstr.FromInt(d.nodes)),
 			MaxUnavailable: ptr.To(intstr.FromInt32(daemonMost)),
 		}
 		if name == surging {
@@ -106,8 +117,8 @@ func (d *daemons) begin(ctx context.Context) {
 						Labels: map[string]string{"app": name}, Annotations: map[string]string{"test.moult.dev/start-seconds": daemonStartSeconds},
 					},
 					Spec: corev1.PodSpec{
-						NodeSelector: map[string]string{labelPool: daemonPool},
-						Containers:   []corev1.Container{{Name: "daemon", Image: d.images[name][0]}},
+						Affinity:   onPools,
+						Containers: []corev1.Container{{Name: "daemon", Image: d.images[name][0]}},
 					},
 				},
 				Strategy: edsv1.ExtendedDaemonSetSpecStrategy{
@@ -141,8 +152,8 @@ func (d *daemons) missingOf(name string) string {
 	is := &set.Status
 	revision := find[*edsv1.ExtendedDaemonSetReplicaSet](d.journal, is.ActiveReplicaSet)
 	counts := []int32{is.Desired, is.Current, is.Ready, is.Available, is.UpToDate}
-	if pods == daemonNodes && ready == daemonNodes && is.ObservedGeneration == set.Generation && is.State == edsv1.StateRunning && is.Canary == nil &&
-		revision != nil && imageOf(revision.Spec.Template.Spec) == image && !slices.ContainsFunc(counts, func(n int32) bool { return n != daemonNodes }) {
+	if pods == d.nodes && ready == d.nodes && is.ObservedGeneration == set.Generation && is.State == edsv1.StateRunning && is.Canary == nil &&
+		revision != nil && imageOf(revision.Spec.Template.Spec) == image && !slices.ContainsFunc(counts, func(n int32) bool { return int(n) != d.nodes }) {
 		return ""
 	}
 	return fmt.Sprintf("%s: %d pods, %d of it and ready; reported: %s, %d up to date, %d available, canary %+v",
@@ -188,7 +199,7 @@ func (d *daemons) busy(ctx context.Context) (bool, error) {
 				done++
 			}
 		}
-		if done < daemonNodes {
+		if done < d.nodes {
 			return true, nil
 		}
 	}
@@ -197,7 +208,7 @@ func (d *daemons) busy(ctx context.Context) (bool, error) {
 
 func (d *daemons) invariants() (all []invariant) {
 	for name := range d.images {
-		all = append(all, newDaemonReplay(name).invariants()...)
+		all = append(all, newDaemonReplay(name, d.pools).invariants()...)
 	}
 	return all
 }
@@ -218,7 +229,7 @@ func (d *daemons) checkEnd(r *replay) {
 		}
 		want := map[string]int{}
 		for node, n := range r.nodes {
-			if n.Labels[labelPool] == daemonPool {
+			if slices.Contains(d.pools, n.Labels[labelPool]) {
 				want[node] = 1
 			}
 		}
@@ -231,8 +242,9 @@ func (d *daemons) checkEnd(r *replay) {
 
 // daemonReplay is what there is of one ExtendedDaemonSet after each change.
 type daemonReplay struct {
-	name string
-	set  *edsv1.ExtendedDaemonSet
+	name  string
+	pools []string
+	set   *edsv1.ExtendedDaemonSet
 	// pods by node.
 	pods map[string]map[string]*corev1.Pod
 	// lost are nodes whose last available pod the update has deleted.
@@ -247,9 +259,9 @@ type daemonReplay struct {
 	hashes map[string]string
 }
 
-func newDaemonReplay(name string) *daemonReplay {
+func newDaemonReplay(name string, pools []string) *daemonReplay {
 	return &daemonReplay{
-		name: name, pods: map[string]map[string]*corev1.Pod{}, lost: sets.New[string](), unready: sets.New[string](), canaries: map[string][]string{},
+		name: name, pools: pools, pods: map[string]map[string]*corev1.Pod{}, lost: sets.New[string](), unready: sets.New[string](), canaries: map[string][]string{},
 		made: sets.New[string](), hashes: map[string]string{},
 	}
 }
@@ -323,14 +335,16 @@ func (d *daemonReplay) invariants() []invariant {
 			}
 			return ""
 		}),
-		ofNodes("an ExtendedDaemonSet takes no node", func(_ *replay, _, n *corev1.Node) string {
-			if n.Labels[labelPool] != daemonPool {
+		ofNodes("an ExtendedDaemonSet takes no node", func(r *replay, _, n *corev1.Node) string {
+			if !slices.Contains(d.pools, n.Labels[labelPool]) {
 				return ""
 			}
 			if !nodeReady(n) {
 				d.unready.Insert(n.Name)
 			}
-			if n.Spec.Unschedulable || n.Annotations[v1alpha1.AnnotationClaims] != "" {
+			// Nodes of other pools are cordoned and claimed by other rollouts.
+			if n.Labels[labelPool] == daemonPool && (n.Spec.Unschedulable || n.Annotations[v1alpha1.AnnotationClaims] != "") ||
+				strings.HasPrefix(r.claims[n.Name].Rollout, "ExtendedDaemonSet") {
 				return "it is cordoned or claimed"
 			}
 			return ""

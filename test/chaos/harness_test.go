@@ -67,8 +67,18 @@ type harness struct {
 	process *operator.Process
 }
 
+// buildOperator returns the path of the built operator.
+func buildOperator(t *testing.T) string {
+	t.Helper()
+	program, err := operator.Build(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return program
+}
+
 // newHarness connects to a cluster, and starts no operator yet. The context ends a little before the test must: that is the only bound of all waiting.
-func newHarness(t *testing.T) (context.Context, *harness) {
+func newHarness(t *testing.T, program string) (context.Context, *harness) {
 	t.Helper()
 	deadline, ok := t.Deadline()
 	if !ok {
@@ -76,16 +86,12 @@ func newHarness(t *testing.T) (context.Context, *harness) {
 	}
 	ctx, cancel := context.WithDeadline(t.Context(), deadline.Add(-time.Until(deadline)/20))
 	log.SetLogger(logr.Discard()) // The operator is another process, and logs for itself.
-	h := &harness{t: t, trap: &trap{}, standing: func() string { return "" }}
-	var err error
-	if h.program, err = operator.Build(ctx, t.TempDir()); err != nil {
-		t.Fatal(err)
-	}
+	h := &harness{t: t, program: program, trap: &trap{}, standing: func() string { return "" }}
 	h.cluster = cluster.Shared(t, 0)
 	config := h.cluster.Config()
 	config.UserAgent = "chaos"
 	scheme := runtime.NewScheme()
-	err = errors.Join(clientgoscheme.AddToScheme(scheme), upgradev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), edsv1.AddToScheme(scheme))
+	err := errors.Join(clientgoscheme.AddToScheme(scheme), upgradev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), edsv1.AddToScheme(scheme))
 	if err != nil {
 		t.Fatal(err)
 	}

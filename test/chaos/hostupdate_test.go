@@ -45,6 +45,7 @@ const (
 // hosts are brought from release to release. The agents run in this process. They are killed too.
 type hosts struct {
 	*harness
+	count int
 	hosts []*simulatedHost
 
 	mu sync.Mutex
@@ -132,9 +133,9 @@ func osImage(release string) string {
 func (h *hosts) prepare(ctx context.Context) {
 	h.t.Helper()
 	h.releases = []string{releaseOf(0), releaseOf(1)}
-	h.addNodes(ctx, hostPool, hostNodes, map[string]string{"bottlerocket.aws/updater-interface-version": "2.0.0"}, osImage(h.releases[0]))
+	h.addNodes(ctx, hostPool, h.count, map[string]string{"bottlerocket.aws/updater-interface-version": "2.0.0"}, osImage(h.releases[0]))
 	h.serve(ctx, hostPool, 3, 1)
-	for i := range hostNodes {
+	for i := range h.count {
 		var n corev1.Node
 		if err := h.client.Get(ctx, client.ObjectKey{Name: fmt.Sprintf("%s-%d", hostPool, i+1)}, &n); err != nil {
 			h.t.Fatal(err)
@@ -180,7 +181,7 @@ func (h *hosts) missing() string {
 		}
 	})
 	r := find[*v1alpha1.NodeRollout](h.journal, hostRollout)
-	if updated == hostNodes && r != nil && r.Status.Revision == version && r.Status.Counts != nil && r.Status.Counts.Updated == hostNodes &&
+	if updated == h.count && r != nil && r.Status.Revision == version && r.Status.Counts != nil && int(r.Status.Counts.Updated) == h.count &&
 		meta.IsStatusConditionTrue(r.Status.Conditions, v1alpha1.ConditionReady) {
 		return ""
 	}
@@ -208,7 +209,6 @@ func (h *hosts) invariants() []invariant {
 	turns := sets.New[string]()
 	return []invariant{
 		limited("the host update's concurrency is not exceeded", h.holder(), hostsAtOnce, hostPool),
-		limited("the budget that Plan and host update share is not exceeded", "", sharedBudget, planPool, hostPool),
 		ofNodes("a host has one turn for a release", func(_ *replay, old, n *corev1.Node) string {
 			if old == nil || !strings.HasPrefix(bottlerocket.Intent(n), bottlerocket.Updated[0]) || strings.HasPrefix(bottlerocket.Intent(old), bottlerocket.Updated[0]) {
 				return ""

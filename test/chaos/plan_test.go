@@ -26,7 +26,7 @@ import (
 
 const (
 	planName = "chaos"
-	// planPool are nodes of the Plan alone. It goes over the hosts too, which the host update takes as well.
+	// planPool are nodes of Plans alone. These go over the hosts too, which the host update takes as well.
 	planPool    = "plans"
 	planNodes   = 10
 	planAtOnce  = 4
@@ -42,6 +42,11 @@ func byPerson(name string) bool { return name == planPool+"-2" || name == planPo
 // plans is a Plan whose version changes as soon as the last one is everywhere.
 type plans struct {
 	*harness
+	plan string
+	// nodes is how many nodes it makes in planPool: none where another Plan makes them.
+	nodes, atOnce int
+	// drains is true where it drains its nodes. Else it cordons them.
+	drains   bool
 	versions []string
 }
 
@@ -52,10 +57,12 @@ const (
 	planReports  = "writing the Plan's status"
 )
 
-func (p *plans) name() string { return "Plan" }
+func (p *plans) name() string { return "Plan " + p.plan }
 
 // holder is the Plan's name in claims and marks.
-func (p *plans) holder() string { return "Plan/" + p.namespace + "/" + planName }
+func (p *plans) holder() string { return p.planHolder(p.plan) }
+
+func (h *harness) planHolder(plan string) string { return "Plan/" + h.namespace + "/" + plan }
 
 func (p *plans) targets() []target {
 	return []target{
@@ -66,9 +73,9 @@ func (p *plans) targets() []target {
 
 func (p *plans) writeOf(r *http.Request, body []byte) string {
 	switch path := r.URL.Path; {
-	case r.Method == http.MethodPost && strings.HasSuffix(path, "/jobs"):
+	case r.Method == http.MethodPost && strings.HasSuffix(path, "/jobs") && bytes.Contains(body, []byte("apply-"+p.plan+"-on-")):
 		return planCreates
-	case r.Method == http.MethodPatch && strings.HasSuffix(path, "/plans/"+planName+"/status"):
+	case r.Method == http.MethodPatch && strings.HasSuffix(path, "/plans/"+p.plan+"/status"):
 		return planReports
 	case p.nodeWrite(r, body) != p.holder():
 	case bytes.Contains(body, []byte(releasing)):
@@ -104,8 +111,10 @@ func (h *harness) nodeWrite(r *http.Request, body []byte) string {
 
 func (p *plans) prepare(ctx context.Context) {
 	p.t.Helper()
-	p.addNodes(ctx, planPool, planNodes, nil, "")
-	for i := range planNodes {
+	if p.nodes > 0 {
+		p.addNodes(ctx, planPool, p.nodes, nil, "")
+	}
+	for i := range p.nodes {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", planPool, i+1)}}
 		if byPerson(n.Name) {
 			if err := p.patch(ctx, n, `{"spec":{"unschedulable":true}}`); err != nil {
@@ -113,41 +122,43 @@ func (p *plans) prepare(ctx context.Context) {
 			}
 		}
 	}
-	p.journal.follow(ctx, &batchv1.JobList{}, p.namespace, nil)
 }
 
 func (p *plans) begin(ctx context.Context) {
 	p.t.Helper()
 	p.versions = []string{"v1"}
-	p.journal.follow(ctx, &upgradev1.PlanList{}, p.namespace, nil)
-	p.create(ctx, &upgradev1.Plan{
+	plan := &upgradev1.Plan{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: p.namespace, Name: planName,
+			Namespace: p.namespace, Name: p.plan,
 			// Each pod has these too. It runs until the first is taken off it.
 			Annotations: map[string]string{annotHang: "true", annotAwaits: "true", annotLength: podSeconds},
 		},
 		Spec: upgradev1.PlanSpec{
-			Concurrency: planAtOnce, Version: p.versions[0], Cordon: true, Upgrade: &upgradev1.ContainerSpec{Image: "example.com/upgrade"},
-			NodeSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
-				{Key: labelPool, Operator: metav1.LabelSelectorOpIn, Values: []string{planPool, hostPool}},
-			}},
+			Concurrency: int64(p.atOnce), Version: p.versions[0], Cordon: true, Upgrade: &upgradev1.ContainerSpec{Image: "example.com/upgrade"},
+			NodeSelector: ofPools([]string{planPool, hostPool}),
 		},
-	})
+	}
+	if p.drains {
+		plan.Spec.Drain = &upgradev1.DrainSpec{}
+	}
+	p.create(ctx, plan)
 }
 
-// runPod lets the Job's pod come to its end once the operator has cordoned the node, for which a container of the pod waits.
-func (p *plans) runPod(ctx context.Context, pod *corev1.Pod) {
+// runPod lets the Job's pod come to its end once the operator has cordoned or drained the node, for which a container of the pod waits.
+func (h *harness) runPod(ctx context.Context, pod *corev1.Pod) {
 	for ctx.Err() == nil {
 		var n corev1.Node
-		err := p.client.Get(ctx, client.ObjectKey{Name: pod.Spec.NodeName}, &n)
-		isCordoned := func(c v1alpha1.Claim) bool { return c.Rollout == p.holder() && c.Cordoned != nil }
-		if err == nil && slices.ContainsFunc(claimsOf(&n), isCordoned) {
-			if err = p.patch(ctx, pod.DeepCopy(), `{"metadata":{"annotations":{%q:null}}}`, annotHang); err == nil {
+		err := h.client.Get(ctx, client.ObjectKey{Name: pod.Spec.NodeName}, &n)
+		goesOn := func(c v1alpha1.Claim) bool {
+			return c.Rollout == h.planHolder(pod.Labels[upgradev1.LabelPlan]) && c.Cordoned != nil && (!c.Drains || c.Drained != nil)
+		}
+		if err == nil && slices.ContainsFunc(claimsOf(&n), goesOn) {
+			if err = h.patch(ctx, pod.DeepCopy(), `{"metadata":{"annotations":{%q:null}}}`, annotHang); err == nil {
 				return
 			}
 		}
 		if err != nil && ctx.Err() == nil && !cluster.Passing(err) {
-			p.t.Errorf("waiting until node %s is cordoned, %v", pod.Spec.NodeName, err)
+			h.t.Errorf("waiting until node %s is cordoned, %v", pod.Spec.NodeName, err)
 			return
 		}
 		time.Sleep(10 * time.Millisecond)
@@ -155,7 +166,7 @@ func (p *plans) runPod(ctx context.Context, pod *corev1.Pod) {
 }
 
 func (p *plans) missing() string {
-	plan := find[*upgradev1.Plan](p.journal, planName)
+	plan := find[*upgradev1.Plan](p.journal, p.plan)
 	if plan == nil {
 		return "there is no Plan"
 	}
@@ -169,7 +180,7 @@ func (p *plans) missing() string {
 
 func (p *plans) ask(ctx context.Context) error {
 	version := fmt.Sprintf("v%d", len(p.versions)+1)
-	err := p.patch(ctx, &upgradev1.Plan{ObjectMeta: metav1.ObjectMeta{Name: planName}}, `{"spec":{"version":%q}}`, version)
+	err := p.patch(ctx, &upgradev1.Plan{ObjectMeta: metav1.ObjectMeta{Name: p.plan}}, `{"spec":{"version":%q}}`, version)
 	if err == nil {
 		p.versions = append(p.versions, version)
 	}
@@ -190,10 +201,18 @@ func claimed(ctx context.Context, c client.Client, holder string) (bool, error) 
 func (p *plans) invariants() []invariant {
 	changed, made, cordons := sets.New[string](), sets.New[string](), sets.New[string]()
 	running, podOf := map[string]*batchv1.Job{}, map[string]string{}
-	label := func(n *corev1.Node) string { return n.Labels[upgradev1.LabelPlanHash(planName)] }
+	label := func(n *corev1.Node) string { return n.Labels[upgradev1.LabelPlanHash(p.plan)] }
+	ofJobs := func(name string, check func(r *replay, old, j *batchv1.Job, deleted bool) string) invariant {
+		return of(name, func(r *replay, old, j *batchv1.Job, deleted bool) string {
+			if !p.owns(j) {
+				return ""
+			}
+			return check(r, old, j, deleted)
+		})
+	}
 	return []invariant{
-		limited("the Plan's concurrency is not exceeded", p.holder(), planAtOnce, planPool, hostPool),
-		of("each node gets one Job for a version", func(_ *replay, old, j *batchv1.Job, deleted bool) string {
+		limited("the Plan's concurrency is not exceeded", p.holder(), p.atOnce, planPool, hostPool),
+		ofJobs("each node gets one Job for a version", func(_ *replay, old, j *batchv1.Job, deleted bool) string {
 			key := j.Labels[upgradev1.LabelNode] + " " + j.Labels[upgradev1.LabelVersion]
 			if deleted || old == nil && made.Has(key) {
 				return fmt.Sprintf("it is deleted %t, or another one for %s", deleted, key)
@@ -201,18 +220,26 @@ func (p *plans) invariants() []invariant {
 			made.Insert(key)
 			return ""
 		}),
-		of("a Job succeeds, once", func(_ *replay, _, j *batchv1.Job, _ bool) string {
+		ofJobs("a Job succeeds, once, and on a drained node where the Plan drains it", func(r *replay, old, j *batchv1.Job, _ bool) string {
 			if j.Status.Failed > 0 || j.Status.Succeeded > 1 {
 				return fmt.Sprintf("%+v", j.Status)
 			}
-			if succeeded(j) {
-				changed.Insert(j.Labels[upgradev1.LabelNode] + " " + j.Labels[upgradev1.LabelPlanHash(planName)])
+			if !succeeded(j) {
+				return ""
+			}
+			name := j.Labels[upgradev1.LabelNode]
+			changed.Insert(name + " " + j.Labels[upgradev1.LabelPlanHash(p.plan)])
+			if pods := r.remaining(name); p.drains && old != nil && !succeeded(old) && len(pods) > 0 {
+				return fmt.Sprintf("node %s has the pods %v", name, pods)
 			}
 			return ""
 		}),
 		{"a Job runs only while its turn has the node", func(r *replay, _ client.Object, e entry) string {
 			switch o := e.object.(type) {
 			case *batchv1.Job:
+				if !p.owns(o) {
+					return ""
+				}
 				if running[o.Name] = o; succeeded(o) {
 					delete(running, o.Name)
 				}
@@ -229,7 +256,7 @@ func (p *plans) invariants() []invariant {
 		}},
 		of("a Job has one pod", func(_ *replay, _, pod *corev1.Pod, deleted bool) string {
 			owner := metav1.GetControllerOf(pod)
-			if owner == nil || owner.Kind != "Job" {
+			if owner == nil || owner.Kind != "Job" || !p.owns(pod) {
 				return ""
 			}
 			if other := podOf[owner.Name]; other != "" && other != pod.Name || deleted {
@@ -258,11 +285,14 @@ func (p *plans) invariants() []invariant {
 	}
 }
 
+// owns reports whether a Job or pod is one of the Plan's.
+func (p *plans) owns(o client.Object) bool { return o.GetLabels()[upgradev1.LabelPlan] == p.plan }
+
 // checkEnd expects one Job for each node and version, and the label of the last version on each node.
 func (p *plans) checkEnd(r *replay) {
 	p.t.Helper()
 	want, got := map[string]int{}, map[string]int{}
-	plan, _ := r.objects[keyOf(&upgradev1.Plan{ObjectMeta: metav1.ObjectMeta{Name: planName}})].(*upgradev1.Plan)
+	plan, _ := r.objects[keyOf(&upgradev1.Plan{ObjectMeta: metav1.ObjectMeta{Name: p.plan}})].(*upgradev1.Plan)
 	for name, n := range r.nodes {
 		if pool := n.Labels[labelPool]; pool != planPool && pool != hostPool {
 			continue
@@ -270,12 +300,12 @@ func (p *plans) checkEnd(r *replay) {
 		for _, version := range p.versions {
 			want[name+" "+version] = 1
 		}
-		if n.Labels[upgradev1.LabelPlanHash(planName)] != plan.Status.LatestHash {
+		if n.Labels[upgradev1.LabelPlanHash(p.plan)] != plan.Status.LatestHash {
 			p.t.Errorf("node %s has not the label of the last version", name)
 		}
 	}
 	for _, o := range r.objects {
-		if j, ok := o.(*batchv1.Job); ok {
+		if j, ok := o.(*batchv1.Job); ok && p.owns(j) {
 			got[j.Labels[upgradev1.LabelNode]+" "+j.Labels[upgradev1.LabelVersion]]++
 			if !succeeded(j) {
 				p.t.Errorf("Job %s has not succeeded", j.Name)
@@ -285,7 +315,7 @@ func (p *plans) checkEnd(r *replay) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		p.t.Errorf("how many Jobs there were for each node and version (-want +got)\n%s", diff)
 	}
-	p.t.Logf("the Plan had %d versions", len(p.versions))
+	p.t.Logf("Plan %s had %d versions", p.plan, len(p.versions))
 }
 
 func succeeded(j *batchv1.Job) bool {

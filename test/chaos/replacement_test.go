@@ -58,9 +58,9 @@ const (
 	cloudChanges   = "changing something in the cloud"
 )
 
-func newMachines(h *harness, seed uint64) *machines {
+func newMachines(h *harness, seed uint64, count, surge int) *machines {
 	all := allFlavours()
-	m := &machines{pool: newPool(h, all[rand.New(rand.NewPCG(seed, 1)).IntN(len(all))], machinePool, machineCount, machineSurge), late: map[string]bool{}}
+	m := &machines{pool: newPool(h, all[rand.New(rand.NewPCG(seed, 1)).IntN(len(all))], machinePool, count, surge), late: map[string]bool{}}
 	h.t.Logf("the cloud is %s", m.flavour.name)
 	return m
 }
@@ -122,7 +122,7 @@ func (m *machines) prepare(ctx context.Context) {
 	m.cloudGate = newGate(m.t, &rest.Config{Host: server.URL}, m.trap, m.harness)
 	m.cloudGate.of = m.callOf
 	m.harness.env = append(m.harness.env, m.flavour.env(m.cloudGate.url)...)
-	m.serve(ctx, machinePool, 4, 2)
+	m.serve(ctx, machinePool, int32(m.pool.machines-1), int32(m.pool.machines/2))
 }
 
 func (m *machines) begin(ctx context.Context) {
@@ -175,7 +175,6 @@ func (m *machines) Stop(ctx context.Context, c clouds.Machine) error {
 
 func (m *machines) invariants() []invariant {
 	return []invariant{
-		limited("the budget of the machines is not exceeded", "", machineBudget, machinePool),
 		ofNodes("a node is cordoned only when its replacement is ready", func(r *replay, old, n *corev1.Node) string {
 			if old == nil || old.Spec.Unschedulable || !n.Spec.Unschedulable || n.Labels[labelPool] != machinePool {
 				return ""
@@ -186,8 +185,8 @@ func (m *machines) invariants() []invariant {
 					usable++
 				}
 			}
-			if usable < machineCount {
-				return fmt.Sprintf("%d nodes can be used, want %d", usable, machineCount)
+			if usable < m.pool.machines {
+				return fmt.Sprintf("%d nodes can be used, want %d", usable, m.pool.machines)
 			}
 			return ""
 		}),
