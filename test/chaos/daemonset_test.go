@@ -247,8 +247,8 @@ type daemonReplay struct {
 	set   *edsv1.ExtendedDaemonSet
 	// pods by node.
 	pods map[string]map[string]*corev1.Pod
-	// lost are nodes whose last available pod the update has deleted.
-	lost sets.Set[string]
+	// lost are nodes whose last available pod the update has deleted. Those that another rollout has claimed since hold no slot.
+	lost, claimed sets.Set[string]
 	// unready are nodes that once were not ready. A node may get another pod meanwhile.
 	unready sets.Set[string]
 	// actives are the active revisions so far, and canaries the nodes on which each was tried.
@@ -261,8 +261,8 @@ type daemonReplay struct {
 
 func newDaemonReplay(name string, pools []string) *daemonReplay {
 	return &daemonReplay{
-		name: name, pools: pools, pods: map[string]map[string]*corev1.Pod{}, lost: sets.New[string](), unready: sets.New[string](), canaries: map[string][]string{},
-		made: sets.New[string](), hashes: map[string]string{},
+		name: name, pools: pools, pods: map[string]map[string]*corev1.Pod{}, canaries: map[string][]string{},
+		lost: sets.New[string](), claimed: sets.New[string](), unready: sets.New[string](), made: sets.New[string](), hashes: map[string]string{},
 	}
 }
 
@@ -300,7 +300,7 @@ func (d *daemonReplay) invariants() []invariant {
 			switch {
 			case d.available(node, "") != nil:
 				d.lost.Delete(node)
-			case had && (p.DeletionTimestamp != nil || deleted) && !d.unready.Has(node):
+			case had && (p.DeletionTimestamp != nil || deleted) && !d.unready.Has(node) && !d.claimed.Has(node):
 				d.lost.Insert(node)
 				if c := d.set.Status.Canary; c != nil && !slices.Contains(c.Nodes, node) {
 					return fmt.Sprintf("node %s lost its pod, and the canary is on %v", node, c.Nodes)
@@ -341,6 +341,10 @@ func (d *daemonReplay) invariants() []invariant {
 			}
 			if !nodeReady(n) {
 				d.unready.Insert(n.Name)
+			}
+			if d.claimed.Delete(n.Name); r.claims[n.Name].Rollout != "" {
+				d.claimed.Insert(n.Name)
+				d.lost.Delete(n.Name)
 			}
 			// Nodes of other pools are cordoned and claimed by other rollouts.
 			if n.Labels[labelPool] == daemonPool && (n.Spec.Unschedulable || n.Annotations[v1alpha1.AnnotationClaims] != "") ||

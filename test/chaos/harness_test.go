@@ -147,6 +147,10 @@ func (h *harness) remove(ctx context.Context, space *corev1.Namespace) {
 			h.t.Errorf("deleting what is left, %v", err)
 		}
 	}
+	// The next test has nodes of the same names.
+	if err := h.client.DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace(h.namespace), client.GracePeriodSeconds(0)); err != nil {
+		h.t.Errorf("deleting what is left, %v", err)
+	}
 }
 
 // addNodes adds simulated nodes to a pool.
