@@ -51,6 +51,8 @@ var world struct {
 	agentProgram       string
 	operatorKubeconfig string
 	dir                string
+	// backoffLimit is how often a Plan's Job makes another pod.
+	backoffLimit int
 	// cloudEnv is what the operator needs to speak to the doubles of clouds.
 	cloudEnv []string
 	// noMachines says why there are none.
@@ -236,7 +238,7 @@ func runOperator() (err error) {
 	world.operator, err = operator.Start(world.program, world.operatorKubeconfig, operatorLog(), world.cloudEnv,
 		"--metrics-bind-address=0", "--health-probe-bind-address=0", "--debug", "--etcd-certificates="+filepath.Join(world.dir, "etcd-pki"),
 		"--leader-elect", "--leader-election-lease-duration=1h", "--leader-election-renew-deadline=55m", // However slow this machine is.
-		"--image="+image.Operator, "--job-image-pull-policy=Never", "--job-backoff-limit=0")
+		"--image="+image.Operator, "--job-image-pull-policy=Never", fmt.Sprintf("--job-backoff-limit=%d", world.backoffLimit))
 	return err
 }
 
