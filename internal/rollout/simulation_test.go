@@ -28,8 +28,8 @@ import (
 )
 
 // TestSimulation runs rollouts on random fleets, with random events. It checks the invariants after every step, and that
-// every rollout completes. Every other world is mixed. Each run has the same worlds. MOULT_SEED=n repeats one that failed. MOULT_SEEDS=n runs n other
-// worlds, and `make simulate` runs many.
+// every rollout completes. Every other world is mixed. Each run has the same worlds. MOULT_SEED=n repeats one that failed.
+// MOULT_SEEDS=n runs n other worlds, and `make simulate` runs many.
 func TestSimulation(t *testing.T) {
 	first, worlds := uint64(1001), uint64(30)
 	if tier.All {
@@ -196,12 +196,14 @@ func (s *simulation) populateMixed() {
 	for len(s.present()) < 4 {
 		s.joins()
 	}
-	for i, of := range []*metav1.LabelSelector{
-		{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "pool", Operator: metav1.LabelSelectorOpIn, Values: []string{"web", "canary"}}}},
-		pick(s, nil, &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: corev1.LabelTopologyZone, Operator: metav1.LabelSelectorOpExists}}}),
+	for i, of := range []metav1.LabelSelectorRequirement{
+		{Key: "pool", Operator: metav1.LabelSelectorOpIn, Values: []string{"web", "canary"}},
+		pick(s, metav1.LabelSelectorRequirement{Key: "pool", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"db"}},
+			metav1.LabelSelectorRequirement{Key: corev1.LabelTopologyZone, Operator: metav1.LabelSelectorOpExists}),
 	} {
 		b := s.budget()
-		b.Selector, b.MaxUnavailable = of, ptr.To(pick(s, intstr.FromInt32(int32(1+s.IntN(3))), intstr.FromString(pick(s, "25%", "50%"))))
+		b.Selector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{of}}
+		b.MaxUnavailable = ptr.To(pick(s, intstr.FromInt32(int32(1+s.IntN(4))), intstr.FromString(pick(s, "25%", "50%"))))
 		s.addBudget("budget-"+strconv.Itoa(i), b)
 		s.say(nil, "There is budget-%d: %s.", i, show(b))
 	}
@@ -219,6 +221,12 @@ func (s *simulation) populateMixed() {
 	} {
 		p.concurrency = 1 + s.IntN(4)
 		s.enter(p)
+		for _, name := range s.names() {
+			if p.replaces && s.present()[name].cordoned && s.chance(80) {
+				s.label(name, p, optOut)
+				s.say(p, "is kept away from %s, which a person has cordoned.", name)
+			}
+		}
 	}
 }
 
@@ -791,7 +799,9 @@ func (s *simulation) settleDown() {
 		s.reason(p)
 	}
 	s.reasonBudgets()
-	s.uncordon()
+	if s.mixed {
+		s.makeRoom()
+	}
 	fruitless, flaps, late := 0, s.IntN(6), s.IntN(3)
 	for range 3000 {
 		s.mayRestart()
@@ -905,29 +915,29 @@ func (s *simulation) reasonBudgets() {
 	}
 }
 
-// uncordon is a person who uncordons nodes, but leaves those cordoned that leave something of each budget.
-func (s *simulation) uncordon() {
-	for _, name := range s.names() {
-		m := s.present()[name]
-		if !m.cordoned || m.cordonedBy != "" || !slices.ContainsFunc(s.budgets, func(b *v1alpha1.NodeDisruptionBudget) bool {
-			if !chosen(b, m) {
-				return false
-			}
-			matched, cordoned := 0, 0
-			for _, other := range s.present() {
-				if chosen(b, other) {
-					matched++
-					if other.cordoned && other.cordonedBy == "" {
-						cordoned++
-					}
+// makeRoom lets each budget allow one node more, and one domain, than what people have cordoned uses up.
+func (s *simulation) makeRoom() {
+	for i := range s.budgets {
+		s.editBudget(i, func(b *v1alpha1.NodeDisruptionBudgetSpec) {
+			matched, cordoned, domains := 0, 0, map[string]bool{}
+			for _, m := range s.present() {
+				if !chosen(s.budgets[i], m) {
+					continue
+				}
+				matched++
+				if m.cordoned && m.cordonedBy == "" {
+					cordoned++
+					domains[m.labels[b.TopologyKey]] = true
 				}
 			}
-			return b.Spec.TopologyKey != "" || b.Spec.MaxUnavailable != nil && atLeast(b.Spec.MaxUnavailable, matched) <= cordoned
-		}) {
-			continue
-		}
-		s.edit(name, func(m *machine) { m.cordoned = false })
-		s.say(nil, "A person uncordons %s.", name)
+			if b.MaxUnavailable != nil && atLeast(b.MaxUnavailable, matched) <= cordoned {
+				b.MaxUnavailable = ptr.To(intstr.FromInt32(int32(cordoned + 1)))
+			}
+			if most := int32(len(domains) + 1); b.TopologyKey != "" && cordoned > 0 && ptr.Deref(b.MaxDomains, 1) < most {
+				b.MaxDomains = &most
+			}
+		})
+		s.say(nil, "%s now is: %s.", s.budgets[i].Name, show(s.budgets[i].Spec))
 	}
 }
 
