@@ -147,19 +147,18 @@ func (p *plans) begin(ctx context.Context) {
 // runPod lets the Job's pod come to its end once the operator has cordoned or drained the node, for which a container of the pod waits.
 func (h *harness) runPod(ctx context.Context, pod *corev1.Pod) {
 	for ctx.Err() == nil {
-		var n corev1.Node
-		err := h.client.Get(ctx, client.ObjectKey{Name: pod.Spec.NodeName}, &n)
+		n := find[*corev1.Node](h.journal, pod.Spec.NodeName)
 		goesOn := func(c v1alpha1.Claim) bool {
 			return c.Rollout == h.planHolder(pod.Labels[upgradev1.LabelPlan]) && c.Cordoned != nil && (!c.Drains || c.Drained != nil)
 		}
-		if err == nil && slices.ContainsFunc(claimsOf(&n), goesOn) {
-			if err = h.patch(ctx, pod.DeepCopy(), `{"metadata":{"annotations":{%q:null}}}`, annotHang); err == nil {
+		if n != nil && slices.ContainsFunc(claimsOf(n), goesOn) {
+			err := h.patch(ctx, pod.DeepCopy(), `{"metadata":{"annotations":{%q:null}}}`, annotHang)
+			if err != nil && !cluster.Passing(err) && ctx.Err() == nil {
+				h.t.Errorf("ending the pod %s, %v", pod.Name, err)
+			}
+			if err == nil || !cluster.Passing(err) {
 				return
 			}
-		}
-		if err != nil && ctx.Err() == nil && !cluster.Passing(err) {
-			h.t.Errorf("waiting until node %s is cordoned, %v", pod.Spec.NodeName, err)
-			return
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
