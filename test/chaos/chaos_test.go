@@ -234,27 +234,32 @@ func (c *chaos) text() string {
 // that it has left with turns under way. killAll returns when there were enough for each.
 func (c *chaos) killAll(ctx context.Context, kills int) {
 	c.t.Helper()
-	for n := 1; slices.ContainsFunc(c.all, func(m mechanism) bool { return c.tally[m.name()] < kills }); {
-		for _, i := range c.random.Perm(len(c.all)) {
-			began := time.Now()
-			what := c.killAt(ctx, draw(c.random, c.all[i].name(), c.all[i].targets()))
-			c.settle()
-			text := ""
-			for _, m := range c.all {
-				c.until(ctx, "it is known what is under way", func() (bool, error) {
-					c.mu.Lock()
-					defer c.mu.Unlock()
-					busy, err := m.busy(ctx)
-					if err == nil && busy {
-						c.tally[m.name()]++
-						text += m.name() + ", "
-					}
-					return err == nil, err
-				})
-			}
-			c.t.Logf("kill %d after %d ms, %s; under way: %s", n, time.Since(began).Milliseconds(), what, strings.TrimSuffix(text, ", "))
-			n++
+	for slices.ContainsFunc(c.all, func(m mechanism) bool { return c.tally[m.name()] < kills }) {
+		c.killEach(ctx)
+	}
+}
+
+// killEach kills at one write of each mechanism.
+func (c *chaos) killEach(ctx context.Context) {
+	c.t.Helper()
+	for _, i := range c.random.Perm(len(c.all)) {
+		began := time.Now()
+		what := c.killAt(ctx, draw(c.random, c.all[i].name(), c.all[i].targets()))
+		c.settle()
+		text := ""
+		for _, m := range c.all {
+			c.until(ctx, "it is known what is under way", func() (bool, error) {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				busy, err := m.busy(ctx)
+				if err == nil && busy {
+					c.tally[m.name()]++
+					text += m.name() + ", "
+				}
+				return err == nil, err
+			})
 		}
+		c.t.Logf("killed after %d ms, %s; under way: %s", time.Since(began).Milliseconds(), what, strings.TrimSuffix(text, ", "))
 	}
 }
 
