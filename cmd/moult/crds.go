@@ -13,7 +13,9 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
@@ -21,6 +23,7 @@ import (
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/yaml"
 
 	"moult.dev/moult/api/v1alpha1"
@@ -117,5 +120,26 @@ func installCRDs(ctx context.Context, cfg *rest.Config) error {
 			return fmt.Errorf("waiting for definition %s to be served, %w", d.Name, err)
 		}
 	}
+	if err := waitForDiscovery(ctx, cfg, definitions); err != nil {
+		return fmt.Errorf("waiting until discovery shows the definitions, %w", err)
+	}
 	return nil
+}
+
+// waitForDiscovery returns when clients find the kinds. Discovery shows a kind some time after its definition is established.
+func waitForDiscovery(ctx context.Context, cfg *rest.Config, definitions []*apiextensionsv1.CustomResourceDefinition) error {
+	c, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return err
+	}
+	return wait.PollUntilContextTimeout(ctx, crdInterval, crdTimeout, true, func(context.Context) (bool, error) {
+		mapper, err := apiutil.NewDynamicRESTMapper(cfg, c) // A mapper asks only once which groups there are.
+		for i := 0; i < len(definitions) && err == nil; i++ {
+			_, err = mapper.RESTMapping(schema.GroupKind{Group: definitions[i].Spec.Group, Kind: definitions[i].Spec.Names.Kind})
+		}
+		if meta.IsNoMatchError(err) {
+			return false, nil
+		}
+		return err == nil, err
+	})
 }
