@@ -885,7 +885,7 @@ func (w *world) verifyClaims() {
 			continue
 		}
 		for _, b := range w.budgets {
-			if !chosen(b, m) {
+			if !chosen(b, m) || !counts(b, v1alpha1.CountNodes) {
 				continue
 			}
 			matched, down, domains := 0, 0, map[string]bool{}
