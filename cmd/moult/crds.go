@@ -22,7 +22,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/yaml"
 
@@ -49,10 +48,13 @@ var kindsOf = map[string][]string{
 // hasNoBudgets reports whether the API server does not know NodeDisruptionBudgets. Then the operator works without them.
 func hasNoBudgets(api discovery.DiscoveryInterface) (bool, error) {
 	served, err := api.ServerResourcesForGroupVersion(v1alpha1.GroupVersion.String())
-	if client.IgnoreNotFound(err) != nil {
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	if err != nil {
 		return false, fmt.Errorf("asking which kinds the API server knows, %w", err)
 	}
-	return err != nil || !slices.ContainsFunc(served.APIResources, func(r metav1.APIResource) bool { return r.Kind == "NodeDisruptionBudget" }), nil
+	return !slices.ContainsFunc(served.APIResources, func(r metav1.APIResource) bool { return r.Kind == "NodeDisruptionBudget" }), nil
 }
 
 // checkDefinitions makes the manager check the definitions of the controllers that are chosen, and the fleet refuse the kinds that lack a field.

@@ -24,12 +24,12 @@ const forbidden = `{"metadata":{"labels":{"moult.dev/agent-may-not-write-this":"
 func (a *Agent) requirePolicy(ctx context.Context) error {
 	again := backoff(time.Second, time.Minute)
 	for {
-		err := a.client.tryWrite(ctx, []byte(forbidden))
+		accepted, err := a.client.accepts(ctx, []byte(forbidden))
 		switch {
-		case ctx.Err() != nil, apierrors.IsForbidden(err):
-			return nil
-		case err == nil:
+		case accepted:
 			return errNoPolicy
+		case err == nil:
+			return nil
 		}
 		a.log.Info("it is not known yet if the policy moult-agent is there", "error", err.Error())
 		select {
@@ -40,10 +40,13 @@ func (a *Agent) requirePolicy(ctx context.Context) error {
 	}
 }
 
-// tryWrite patches the Node as a dry run.
-func (c *nodeClient) tryWrite(ctx context.Context, body []byte) error {
+// accepts reports whether the API server would accept a patch of the Node. An error means that this is not known.
+func (c *nodeClient) accepts(ctx context.Context, body []byte) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	_, err := c.writer.Patch(ctx, c.name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager, DryRun: []string{metav1.DryRunAll}})
-	return err
+	if apierrors.IsForbidden(err) {
+		return false, nil
+	}
+	return err == nil, err
 }

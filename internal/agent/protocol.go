@@ -99,7 +99,7 @@ func (s *nodeState) next() step {
 
 // isKnown reports whether the agent knows the action.
 func isKnown(action v1alpha1.HostAction) bool {
-	switch action { //nolint:exhaustive // The others are checks, or not known.
+	switch action {
 	case v1alpha1.HostActionPrepare, v1alpha1.HostActionPerform, v1alpha1.HostActionRollback, v1alpha1.HostActionReboot:
 		return true
 	}

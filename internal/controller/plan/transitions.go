@@ -48,6 +48,19 @@ func transitions(before *upgradev1.PlanStatus, p *upgradev1.Plan, problem error)
 	if turn.WaveChanged(before.Wave, now.Wave) {
 		all = append(all, events.PlanWave(p, now.Wave))
 	}
+	all = append(all, halts(before, p)...)
+	switch c, differs := changed(upgradev1.ConditionComplete); {
+	case differs && c.Reason == upgradev1.ReasonWaiting:
+		all = append(all, events.PlanWaiting(p, c.Message))
+	case differs && c.Reason == upgradev1.ReasonComplete:
+		all = append(all, events.PlanComplete(p))
+	}
+	return all
+}
+
+// halts returns the Events for a halt since the status before, and for a rollback.
+func halts(before *upgradev1.PlanStatus, p *upgradev1.Plan) (all []events.Event) {
+	now := &p.Status
 	stalled := func(s *upgradev1.PlanStatus) string {
 		if c := s.Condition(upgradev1.ConditionStalled); c != nil && c.Status == metav1.ConditionTrue {
 			return c.Message
@@ -62,12 +75,6 @@ func transitions(before *upgradev1.PlanStatus, p *upgradev1.Plan, problem error)
 	}
 	if now.RolledBack != nil && before.RolledBack == nil {
 		all = append(all, events.PlanRolledBack(p))
-	}
-	switch c, differs := changed(upgradev1.ConditionComplete); {
-	case differs && c.Reason == upgradev1.ReasonWaiting:
-		all = append(all, events.PlanWaiting(p, c.Message))
-	case differs && c.Reason == upgradev1.ReasonComplete:
-		all = append(all, events.PlanComplete(p))
 	}
 	return all
 }
