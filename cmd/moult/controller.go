@@ -144,7 +144,7 @@ func (s *settings) manager(ctx context.Context, cfg *rest.Config, clientset kube
 		return nil, fmt.Errorf("reading namespace kube-system, %w", err)
 	}
 	s.ClusterID = string(system.UID)
-	if err := s.findImage(ctx, clientset); err != nil {
+	if err := s.readPod(ctx, clientset); err != nil {
 		return nil, err
 	}
 	if s.installCRDs {
@@ -327,23 +327,23 @@ func (s *settings) restConfig() (*rest.Config, error) {
 	return cfg, nil
 }
 
-// findImage finds the image of the Pod that this runs in, so that the Jobs drain with the same version.
-func (s *settings) findImage(ctx context.Context, clientset kubernetes.Interface) error {
-	name := os.Getenv("POD_NAME")
-	switch {
-	case s.Job.Image != "":
-		return nil
-	case name == "":
-		s.Job.Image = defaultImage + ":" + version
+// readPod reads the Pod that this runs in: Jobs drain with its image, and no Plan in its namespace may use what it has.
+func (s *settings) readPod(ctx context.Context, clientset kubernetes.Interface) error {
+	name, namespace := os.Getenv("POD_NAME"), cmp.Or(os.Getenv("POD_NAMESPACE"), s.Namespace)
+	if name == "" {
+		s.Job.Image = cmp.Or(s.Job.Image, defaultImage+":"+version)
 		return nil
 	}
-	pod, err := clientset.CoreV1().Pods(s.Namespace).Get(ctx, name, metav1.GetOptions{})
+	pod, err := clientset.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
-		return fmt.Errorf("looking up the image of this Pod, %w", err)
+		return fmt.Errorf("reading the Pod that this runs in, %w", err)
 	}
 	containers := pod.Spec.Containers
 	own := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == "moult" })
-	s.Job.Image = containers[max(own, 0)].Image
+	s.Job.Image = cmp.Or(s.Job.Image, containers[max(own, 0)].Image)
+	if namespace == s.Namespace {
+		s.Reserved = plan.NewReserved(&pod.Spec)
+	}
 	return nil
 }
 

@@ -3,7 +3,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -36,6 +38,9 @@ const (
 	crdTimeout  = time.Minute
 	crdInterval = 200 * time.Millisecond
 )
+
+// fieldManager of the definitions that this program installs.
+const fieldManager = "moult"
 
 const definitionOfBudgets = "nodedisruptionbudgets.moult.dev"
 
@@ -79,7 +84,7 @@ func (s *settings) checkDefinitions(ctx context.Context, m ctrl.Manager, f *flee
 }
 
 // installCRDs installs or updates the definitions that this program was built with, and waits until they are served. It
-// takes over definitions that another controller of the same kinds has installed.
+// never changes a definition that others manage.
 func installCRDs(ctx context.Context, cfg *rest.Config) error {
 	c, err := clientset.NewForConfig(cfg)
 	if err != nil {
@@ -89,6 +94,7 @@ func installCRDs(ctx context.Context, cfg *rest.Config) error {
 	if err != nil {
 		return fmt.Errorf("reading definitions, %w", err)
 	}
+	log := ctrl.Log.WithName("setup")
 	crds := c.ApiextensionsV1().CustomResourceDefinitions()
 	for _, d := range definitions {
 		d.APIVersion, d.Kind = apiextensionsv1.SchemeGroupVersion.String(), "CustomResourceDefinition"
@@ -98,12 +104,14 @@ func installCRDs(ctx context.Context, cfg *rest.Config) error {
 		}
 		apply := func(dryRun ...string) (*apiextensionsv1.CustomResourceDefinition, error) {
 			return crds.Patch(ctx, d.Name, types.ApplyYAMLPatchType, body,
-				metav1.PatchOptions{FieldManager: "moult", Force: ptr.To(true), DryRun: dryRun})
+				metav1.PatchOptions{FieldManager: fieldManager, Force: ptr.To(true), DryRun: dryRun})
 		}
 		// A definition that is already current is not applied. An apply without changes would still make this program a
 		// second owner, which would conflict with the next kubectl apply.
 		stored, err := crds.Get(ctx, d.Name, metav1.GetOptions{})
-		if err == nil {
+		if other := managerOf(stored); err == nil && other != "" {
+			log.Info("a definition is left as it is, because another manages it", "definition", d.Name, "manager", other)
+		} else if err == nil {
 			var would *apiextensionsv1.CustomResourceDefinition
 			if would, err = apply(metav1.DryRunAll); err == nil && !equality.Semantic.DeepEqual(would.Spec, stored.Spec) {
 				_, err = apply()
@@ -144,4 +152,28 @@ func waitForDiscovery(ctx context.Context, cfg *rest.Config, definitions []*apie
 		}
 		return err == nil, err
 	})
+}
+
+// managerOf returns who manages a definition, if that is not this program alone: a Helm release, a tool that has labelled it, or an owner of
+// spec.versions.
+func managerOf(d *apiextensionsv1.CustomResourceDefinition) string {
+	if name := cmp.Or(d.Annotations["meta.helm.sh/release-name"], d.Labels["app.kubernetes.io/managed-by"]); name != "" {
+		return name
+	}
+	other := "unknown" // Without managed fields it is not known who does.
+	for _, f := range d.ManagedFields {
+		var owned struct {
+			Spec struct {
+				Versions json.RawMessage `json:"f:versions"`
+			} `json:"f:spec"`
+		}
+		switch {
+		case f.FieldsV1 == nil || json.Unmarshal(f.FieldsV1.GetRawBytes(), &owned) != nil || owned.Spec.Versions == nil:
+		case f.Manager != fieldManager:
+			return f.Manager
+		default:
+			other = ""
+		}
+	}
+	return other
 }

@@ -27,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/ptr"
@@ -37,6 +38,7 @@ import (
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/config/crd"
 	"moult.dev/moult/test/audit"
 	"moult.dev/moult/test/cluster"
 )
@@ -60,9 +62,7 @@ func newDaemons(t *testing.T, nodes int) *daemons {
 	cfg := d.cluster.Config()
 	cfg.QPS = -1
 	restore := func() {
-		if err := installCRDs(context.WithoutCancel(t.Context()), d.cluster.Config()); err != nil {
-			t.Fatal(err)
-		}
+		takeBack(t, d.cluster.Config())
 	}
 	restore()
 	t.Cleanup(restore)
@@ -75,6 +75,29 @@ func newDaemons(t *testing.T, nodes int) *daemons {
 	}
 	d.namespace = d.newNamespace()
 	return d
+}
+
+// takeBack installs the definitions, whoever has changed them.
+func takeBack(t *testing.T, cfg *rest.Config) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	c, err := client.New(cfg, client.Options{Scheme: newScheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := crd.Definitions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, own := range all {
+		own.SetGroupVersionKind(apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition"))
+		if err := c.Patch(ctx, own, client.Apply, client.FieldOwner(fieldManager), client.ForceOwnership); err != nil { //nolint:staticcheck // CRDs have no apply configuration here.
+			t.Fatal(err)
+		}
+	}
+	if err := installCRDs(ctx, cfg); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (d *daemons) newNamespace() string {
@@ -227,9 +250,7 @@ func TestAPIForeignDefinition(t *testing.T) {
 		t.Errorf("the log says it %d times", n)
 	}
 
-	if err := installCRDs(t.Context(), d.cluster.Config()); err != nil {
-		t.Fatal(err)
-	}
+	takeBack(t, d.cluster.Config())
 	d.settled(a, "image:1", nodes)
 	d.says(a, edsv1.ConditionStalled, metav1.ConditionFalse)
 	d.patch(a, `{"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "image:2"}]}}}}`)
@@ -272,9 +293,7 @@ func TestAPIChosenDefinitions(t *testing.T) {
 		}
 		return ""
 	})
-	if err := installCRDs(t.Context(), d.cluster.Config()); err != nil {
-		t.Fatal(err)
-	}
+	takeBack(t, d.cluster.Config())
 	d.await("the operator sees that there may be budgets", func() string {
 		if text := log.String(); !strings.Contains(text, `"objects are not carried out"`) {
 			return text
@@ -325,7 +344,7 @@ func (d *daemons) grant() string {
 		case "moult-daemons":
 			d.create(role)
 			bind()
-		case "moult":
+		case "moult", "moult-pod":
 			role.SetNamespace(d.namespace)
 			d.create(role)
 			bind()

@@ -122,7 +122,7 @@ func (s *settings) bind(flags *pflag.FlagSet) *variables {
 	add(v, &s.etcdCertificates, "etcd-certificates", "/etc/kubernetes/pki/etcd", "MOULT_ETCD_CERTIFICATES", "directory with the certificates for etcd, while nodes of the control plane are replaced: ca.crt and healthcheck-client.{crt,key}, server.{crt,key} or tls.{crt,key}")
 	s.ducklett.bind(v)
 
-	add(v, &s.installCRDs, "install-crds", true, "MOULT_INSTALL_CRDS", "install or update the CustomResourceDefinitions at start")
+	add(v, &s.installCRDs, "install-crds", true, "MOULT_INSTALL_CRDS", "install CustomResourceDefinitions at start, or update those that no one else manages")
 	add(v, &s.metricsAddress, "metrics-bind-address", ":8080", "MOULT_METRICS_BIND_ADDRESS", "where /metrics is served; 0 serves none")
 	add(v, &s.probeAddress, "health-probe-bind-address", ":8081", "MOULT_HEALTH_PROBE_BIND_ADDRESS", "where /healthz and /readyz are served; 0 serves none")
 	add(v, &s.qps, "kube-api-qps", 0, "", "most requests a second to the API server; 0 is no limit")

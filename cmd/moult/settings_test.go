@@ -332,18 +332,26 @@ func TestServiceAccountIsIgnored(t *testing.T) {
 	}
 }
 
-func TestFindImage(t *testing.T) {
+func TestReadPod(t *testing.T) {
 	container := func(name string) corev1.Container { return corev1.Container{Name: name, Image: name + ":v1"} }
+	t.Setenv("POD_NAME", "p")
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "p"}, Spec: corev1.PodSpec{ServiceAccountName: "operator"}}
 	for want, containers := range map[string][]corev1.Container{
 		"moult:v1":    {container("proxy"), container("moult")},
 		"operator:v1": {container("operator"), container("proxy")},
 	} {
-		t.Setenv("POD_NAME", "p")
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "p"}, Spec: corev1.PodSpec{Containers: containers}}
+		pod.Spec.Containers = containers
 		s := &settings{}
 		s.Namespace = "n"
-		if err := s.findImage(t.Context(), fake.NewClientset(pod)); err != nil || s.Job.Image != want {
-			t.Errorf("got %s, %v, want %s", s.Job.Image, err, want)
+		if err := s.readPod(t.Context(), fake.NewClientset(pod)); err != nil || s.Job.Image != want || s.Reserved.ServiceAccount != "operator" {
+			t.Errorf("got %s, %+v, %v, want %s", s.Job.Image, s.Reserved, err, want)
 		}
+	}
+	t.Setenv("POD_NAMESPACE", "n")
+	elsewhere := &settings{}
+	elsewhere.Namespace, elsewhere.Job.Image = "plans", "chosen:v1"
+	err := elsewhere.readPod(t.Context(), fake.NewClientset(pod))
+	if err != nil || elsewhere.Job.Image != "chosen:v1" || elsewhere.Reserved.ServiceAccount != "" {
+		t.Errorf("got %+v, %v", elsewhere.Options, err)
 	}
 }

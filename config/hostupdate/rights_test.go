@@ -570,7 +570,7 @@ func agentIsNobodyElse(t *testing.T, agent *thief, own, other string) {
 		"its node, with the group":   agent.asUser("system:node:"+own, "system:nodes"),
 		"its node, and more":         agent.asUser("system:node:"+own, "system:masters"),
 		"an administrator":           agent.asUser("kubernetes-admin", "system:masters"),
-		"the operator":               agent.asUser("system:serviceaccount:" + namespace + ":moult"),
+		"the operator":               agent.asUser("system:serviceaccount:moult-system:moult"),
 		"itself":                     agent.asUser("system:serviceaccount:" + namespace + ":" + agentAccount),
 		"the account of Plans' jobs": agent.asUser("system:serviceaccount:" + namespace + ":system-upgrade"),
 		"nobody":                     agent.asUser("system:anonymous"),

@@ -15,6 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
+// +kubebuilder:rbac:groups="",resources=configmaps,namespace=kube-system,resourceNames=kubeadm-config,verbs=get;patch
+
 // clusterConfiguration is the key of the ConfigMap in which kubeadm keeps the configuration of a cluster.
 const clusterConfiguration = "ClusterConfiguration"
 

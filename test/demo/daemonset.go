@@ -28,7 +28,7 @@ func showDaemons(ctx context.Context, d *demo) {
 	d.start(ctx, cluster.StartDetached, cluster.Options{Machines: d.machines},
 		d.version(daemonImage, oldVersion), d.version(daemonImage, brokenVersion, "crash"), d.version(daemonImage, latestVersion))
 	d.install(ctx, withoutRollout)
-	d.rolledOut(ctx, "deployment/moult", "-n", namespace)
+	d.rolledOut(ctx, "deployment/moult", "-n", operators)
 
 	d.step("Creating an ExtendedDaemonSet of version %s", oldVersion)
 	d.kubectl(ctx, daemonSet, "apply", "--server-side", "-f", "-")

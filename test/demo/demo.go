@@ -36,6 +36,7 @@ import (
 
 const (
 	namespace = "system-upgrade"
+	operators = "moult-system" // The operator's own namespace.
 	// patience bounds what waits for the cluster. Builds may take as long as they need.
 	patience = 15 * time.Minute
 	// replicas is how many pods the workload has.

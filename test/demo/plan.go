@@ -38,7 +38,7 @@ func showPlans(ctx context.Context, d *demo) {
 		d.install(ctx, withoutRollout)
 		d.labelMachines(ctx)
 		d.deployWorkload(ctx)
-		d.rolledOut(ctx, "deployment/moult", "-n", namespace)
+		d.rolledOut(ctx, "deployment/moult", "-n", operators)
 		d.machinesRun(ctx, oldVersion)
 	}
 	w := d.watch(ctx, replicas)

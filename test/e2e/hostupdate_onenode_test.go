@@ -81,7 +81,7 @@ func TestHostUpdateOfTheOnlyNode(t *testing.T) {
 		}
 		for _, args := range [][]string{
 			{"get", "pods,noderollouts,events", "-A", "-o", "wide"}, {"get", "nodes,noderollouts", "-o", "yaml"},
-			{"logs", "-n", namespace, "deployment/moult", "--tail=60"}, {"logs", "-n", namespace, "daemonset/moult-agent-update-api", "--tail=60"},
+			{"logs", "-n", operators, "deployment/moult", "--tail=60"}, {"logs", "-n", namespace, "daemonset/moult-agent-update-api", "--tail=60"},
 		} {
 			out, err := kubectl(context.WithoutCancel(t.Context()), append(args, "--kubeconfig", c.Kubeconfig())...)
 			t.Logf("kubectl %v: %v\n%s", args, err, out)
@@ -95,7 +95,7 @@ func TestHostUpdateOfTheOnlyNode(t *testing.T) {
 			meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionReady)
 	})
 	eventually(t, "operator and workload run", func(context.Context) (string, bool) {
-		why, ok := deployedReady(namespace, "moult")
+		why, ok := deployedReady(operators, "moult")
 		if ok {
 			why, ok = deployedReady(app.Namespace, app.Name)
 		}

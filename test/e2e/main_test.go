@@ -31,12 +31,15 @@ import (
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/hack/image"
+	"moult.dev/moult/test/audit"
 	"moult.dev/moult/test/cluster"
 	"moult.dev/moult/test/operator"
 )
 
 const (
 	namespace = "system-upgrade"
+	// operators is the operator's own namespace.
+	operators = "moult-system"
 	simulated = 12
 	machines  = 3
 )
@@ -107,14 +110,33 @@ func run(ctx context.Context, m *testing.M) (code int, err error) {
 	}
 	defer func() { err = errors.Join(err, world.operator.Stop(patience)) }()
 	code = m.Run()
+	if err := refusedByRights(); err != nil {
+		return 1, err
+	}
 	if code != 0 {
 		fmt.Fprintln(os.Stderr, operator.Tail(operatorLog(), 20))
 	}
 	return code, nil
 }
 
-// prepare imports the images on the machines, and installs config/default. The Deployment has no replicas: the tests watch the
-// operator as a process, with the rights of the Deployment. The NodeRollout is left out, so that it does not take the tests' hosts.
+// refusedByRights says what the operator's rights did not allow. It needs no more than it has.
+func refusedByRights() error {
+	requests, err := audit.Open(world.AuditLog())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = requests.Close() }()
+	var refused []error
+	err = requests.Read(`"authorization.k8s.io/decision":"forbid"`, func(e *audit.Event) {
+		if strings.HasPrefix(e.UserAgent, operator.UserAgent) {
+			refused = append(refused, fmt.Errorf("the operator has no right to %s %s %s/%s", e.Verb, e.Resource(), e.Object.Namespace, e.Object.Name))
+		}
+	})
+	return errors.Join(append(refused, err)...)
+}
+
+// prepare imports the images on the machines, and installs config/default, with what replaces machines. The Deployment has no replicas: the tests
+// watch the operator as a process, with the rights of the Deployment. The NodeRollout is left out, so that it does not take the tests' hosts.
 func prepare(ctx context.Context) error {
 	if world.noMachines == nil {
 		if err := loadImages(ctx); err != nil {
@@ -134,7 +156,7 @@ func prepare(ctx context.Context) error {
 	if world.clientset, err = kubernetes.NewForConfig(config); err != nil {
 		return err
 	}
-	manifests, err := kubectl(ctx, "kustomize", "../../config/default")
+	manifests, err := kubectl(ctx, "kustomize", "testdata/installed")
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, manifests)
 	}
@@ -181,7 +203,7 @@ func loadImages(ctx context.Context) error {
 // operatorCredentials makes a kubeconfig with the service account of the Deployment.
 func operatorCredentials(ctx context.Context) error {
 	seconds := int64(7200)
-	token, err := world.clientset.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, "moult",
+	token, err := world.clientset.CoreV1().ServiceAccounts(operators).CreateToken(ctx, "moult",
 		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}, metav1.CreateOptions{})
 	if err != nil {
 		return err
@@ -236,7 +258,8 @@ func startOperator() error {
 
 func runOperator() (err error) {
 	world.operator, err = operator.Start(world.program, world.operatorKubeconfig, operatorLog(), world.cloudEnv,
-		"--metrics-bind-address=0", "--health-probe-bind-address=0", "--debug", "--etcd-certificates="+filepath.Join(world.dir, "etcd-pki"),
+		"--metrics-bind-address=0", "--health-probe-bind-address=0", "--debug", "--install-crds=false",
+		"--etcd-certificates="+filepath.Join(world.dir, "etcd-pki"),
 		"--leader-elect", "--leader-election-lease-duration=1h", "--leader-election-renew-deadline=55m", // However slow this machine is.
 		"--image="+image.Operator, "--job-image-pull-policy=Never", fmt.Sprintf("--job-backoff-limit=%d", world.backoffLimit))
 	return err

@@ -137,7 +137,8 @@ func TestReplacementManifests(t *testing.T) {
 		t.Fatal(err)
 	}
 	overlay := "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [" + config + "/default]\n" +
-		"components: [" + config + "/replacement, " + config + "/replacement/etcd, " + config + "/replacement/ducklett]\n"
+		"components: [" + config + "/install-crds, " + config + "/replacement, " + config + "/replacement/kubeadm, " + config + "/replacement/etcd, " +
+		config + "/replacement/ducklett]\n"
 	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(overlay), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -165,19 +166,23 @@ func TestReplacementManifests(t *testing.T) {
 		if out, err := kubectl(t.Context(), "apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", file); err != nil {
 			t.Error(err, out)
 		}
-		for _, want := range []string{"--worker-concurrency=6", "name: moult-cloud", "path: /etc/kubernetes/pki/etcd", "key: SubscriptionID"} {
+		for _, want := range []string{"--worker-concurrency=6", "name: moult-cloud", "path: /etc/kubernetes/pki/etcd", "key: SubscriptionID",
+			"name: MOULT_INSTALL_CRDS\n          value: \"true\""} {
 			if !strings.Contains(document, want) {
 				t.Errorf("the Deployment has no %q:\n%s", want, document)
 			}
 		}
 	}
-	want := []string{"ClusterRole /moult-ducklett", "ClusterRoleBinding /moult-ducklett", "Role kube-system/moult-controller", "RoleBinding kube-system/moult-controller"}
+	want := []string{"Role kube-system/moult-kubeadm", "RoleBinding kube-system/moult-kubeadm"}
+	for _, name := range []string{"moult-ducklett", "moult-replacement", "moult-install-crds"} {
+		want = append(want, "ClusterRole /"+name, "ClusterRoleBinding /"+name)
+	}
 	missing := slices.DeleteFunc(want, func(o string) bool { return slices.Contains(found, o) })
 	if diff := gocmp.Diff([]string{}, missing); diff != "" {
 		t.Errorf("missing (-want +got):\n%s", diff)
 	}
 	// The operator may change ConfigMap kubeadm-config, which it needs for control planes.
-	if out, err := kubectl(t.Context(), "auth", "can-i", "patch", "configmaps/kubeadm-config", "-n", "kube-system", "--as", "system:serviceaccount:"+namespace+":moult"); err != nil {
+	if out, err := kubectl(t.Context(), "auth", "can-i", "patch", "configmaps/kubeadm-config", "-n", "kube-system", "--as", "system:serviceaccount:"+operators+":moult"); err != nil {
 		t.Error(err, out)
 	}
 }

@@ -29,6 +29,8 @@ func TestReadOperatorNode(t *testing.T) {
 		p.Spec.NodeName = node
 		return p
 	}
+	apart := pod("two", "b")
+	apart.Namespace = "moult-system"
 	over := pod("over", "c")
 	over.Status.Phase = corev1.PodFailed
 	job, foreign := pod("job", "d", upgradev1.LabelPlan), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
@@ -41,6 +43,7 @@ func TestReadOperatorNode(t *testing.T) {
 		"none":                            {pods: []runtime.Object{job, foreign}},
 		"one":                             {pods: []runtime.Object{pod("one", "a"), over, job, foreign, pod("pending", "")}, node: "a"},
 		"the second of two":               {pods: []runtime.Object{pod("one", "a"), pod("two", "b")}, holder: "two", node: "b"},
+		"the Lease is with the Plans":     {pods: []runtime.Object{pod("one", "a"), apart}, holder: "two", node: "b"},
 		"two, and the Lease is another's": {pods: []runtime.Object{pod("one", "a"), pod("two", "b")}, holder: "three", note: NoOperator},
 		"two, and there is no Lease":      {pods: []runtime.Object{pod("one", "a"), pod("two", "b")}, note: NoOperator},
 		"pods may not be seen":            {pods: []runtime.Object{pod("one", "a")}, denied: true, note: NoOperator},

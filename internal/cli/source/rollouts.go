@@ -118,6 +118,9 @@ func (src *Source) ReadBudgets(ctx context.Context) ([]v1alpha1.NodeDisruptionBu
 // leases are the resource for the operator's leader election.
 var leases = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
 
+// plansNamespace is where the Lease of an operator is that runs in a namespace of its own.
+const plansNamespace = "system-upgrade"
+
 // ReadOperatorNode returns the node that the operator runs on. If it has several pods, the Lease holder's node counts. It is empty if
 // unknown, or if the operator runs elsewhere.
 func (src *Source) ReadOperatorNode(ctx context.Context) string {
@@ -131,12 +134,14 @@ func (src *Source) ReadOperatorNode(ctx context.Context) string {
 		if len(pods) == 1 {
 			return p.Spec.NodeName
 		}
-		lease, err := src.Client.Resource(leases).Namespace(p.Namespace).Get(ctx, p.Labels[upgradev1.LabelController], metav1.GetOptions{})
-		if err != nil {
-			continue
-		}
-		if holder, _, _ := unstructured.NestedString(lease.Object, "spec", "holderIdentity"); holder == p.Name {
-			return p.Spec.NodeName
+		for _, namespace := range []string{p.Namespace, plansNamespace} {
+			lease, err := src.Client.Resource(leases).Namespace(namespace).Get(ctx, p.Labels[upgradev1.LabelController], metav1.GetOptions{})
+			if err != nil {
+				continue
+			}
+			if holder, _, _ := unstructured.NestedString(lease.Object, "spec", "holderIdentity"); holder == p.Name {
+				return p.Spec.NodeName
+			}
 		}
 	}
 	if err != nil || len(pods) > 0 {

@@ -46,7 +46,6 @@ var groupVersionKind = upgradev1.GroupVersion.WithKind(kind)
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups="",resources=nodes/status,verbs=patch
 // +kubebuilder:rbac:groups=moult.dev,resources=nodedisruptionbudgets,verbs=get;list;watch
-// +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,verbs=get;create;patch
 // +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=kube-system,verbs=get
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;delete
 // +kubebuilder:rbac:groups="",resources=pods/eviction,verbs=create
@@ -77,6 +76,8 @@ type Options struct {
 	Transport http.RoundTripper
 	// AllowDowngrade lets every channel lead to lower versions.
 	AllowDowngrade bool
+	// Reserved is what no Plan may use.
+	Reserved Reserved
 	// Job holds the settings of Jobs.
 	Job plan.JobOptions
 }

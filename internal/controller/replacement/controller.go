@@ -44,19 +44,10 @@ import (
 	turnof "moult.dev/moult/internal/turn"
 )
 
-// +kubebuilder:rbac:groups=moult.dev,resources=noderollouts,verbs=get;list;watch;patch
-// +kubebuilder:rbac:groups=moult.dev,resources=noderollouts/status,verbs=patch
+// These are the rights that only replacement needs. It shares the others with package hostupdate.
+// +kubebuilder:rbac:groups=moult.dev,resources=noderollouts,verbs=patch
 // +kubebuilder:rbac:groups=moult.dev,resources=noderollouts/finalizers,verbs=update
-// +kubebuilder:rbac:groups=moult.dev,resources=nodedisruptionbudgets,verbs=get;list;watch
-// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch;patch;delete
-// +kubebuilder:rbac:groups="",resources=nodes/status,verbs=patch
-// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;delete
-// +kubebuilder:rbac:groups="",resources=pods/eviction,verbs=create
-// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get
-// +kubebuilder:rbac:groups="",resources=configmaps,namespace=kube-system,resourceNames=kubeadm-config,verbs=get;patch
-// +kubebuilder:rbac:groups=apps,resources=daemonsets,verbs=get
-// +kubebuilder:rbac:groups=storage.k8s.io,resources=volumeattachments,verbs=list
-// +kubebuilder:rbac:groups="";events.k8s.io,resources=events,verbs=create;patch
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=delete
 
 // Plane is a control plane that nodes leave; controlplane.Plane is one.
 type Plane interface {
