@@ -142,6 +142,12 @@ test-all: binaries $(BIN)/gotestsum ## Run every test there is, with full counts
 unit: ## Run the unit tests alone, with the race detector where there is a C compiler.
 	$(if $(shell command -v gcc cc clang),CGO_ENABLED=1 go test -race,go test) -skip '^TestAPI' $(ARGS) $(UNIT)
 
+FUZZTIME ?= 10s
+
+.PHONY: fuzz
+fuzz: ## Run each fuzz test for FUZZTIME: what reads text that others write; minutes. ARGS are packages.
+	FUZZTIME=$(FUZZTIME) hack/fuzz.sh $(ARGS)
+
 SEEDS ?= 20000
 SEED ?=
 

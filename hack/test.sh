@@ -8,7 +8,7 @@
 #   API             TestAPI… of all packages, linked at once and run one after the other, against one shared API server
 #   end to end ...  the packages of test/, one after the other: each starts the cluster that it needs
 #
-# With ALL=1 it builds with the tag "all": whole tests and full counts that a change need not pass.
+# With ALL=1 it builds with the tag "all": whole tests and full counts that a change need not pass. Each fuzz test runs for 2 s then.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -49,6 +49,9 @@ stage unit pkgname -skip '^TestAPI' "$@" "${unit[@]}" || failed+=(unit)
 took unit
 wait $api_pid || failed+=(API)
 cat "$logs/api.log"
+if [[ -n ${ALL:-} ]]; then
+	FUZZTIME=2s hack/fuzz.sh || failed+=(fuzz)
+fi
 took API
 stage cluster testname -p 1 -parallel 8 -count 1 -skip '^TestAPI' "$@" "${cluster[@]}" || failed+=("end to end")
 took 'end to end'

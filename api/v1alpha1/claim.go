@@ -5,6 +5,7 @@ package v1alpha1
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -97,8 +98,20 @@ func ParseClaims(annotations map[string]string) ([]Claim, error) {
 		if c.Rollout == "" || c.UID == "" {
 			return nil, fmt.Errorf("reading annotation %s, a claim has no rollout or uid", AnnotationClaims)
 		}
+		if !c.canBeWritten() {
+			return nil, fmt.Errorf("reading annotation %s, a time has a year that can't be written again", AnnotationClaims)
+		}
 	}
 	return claims, nil
+}
+
+// canBeWritten reports whether all times have a year of four digits in UTC: others are written so that they can't be read.
+func (c *Claim) canBeWritten() bool {
+	times := []*metav1.Time{&c.Since, c.Cordoned, c.Drained, c.Rebooting, c.Changed, c.Soaking}
+	if c.Failed != nil {
+		times = append(times, &c.Failed.Time)
+	}
+	return !slices.ContainsFunc(times, func(t *metav1.Time) bool { return t != nil && (t.UTC().Year() < 0 || t.UTC().Year() > 9999) })
 }
 
 // FormatClaims returns the value of AnnotationClaims for these claims.

@@ -43,7 +43,10 @@ func readNode(n *metav1.PartialObjectMetadata) (*nodeState, bool) {
 	if !ok {
 		return nil, false
 	}
-	attempts, _ := strconv.Atoi(n.Annotations[v1alpha1.AnnotationHostAttempts]) // An invalid number counts as 0.
+	attempts, err := strconv.ParseInt(n.Annotations[v1alpha1.AnnotationHostAttempts], 10, 32)
+	if err != nil {
+		attempts = 0
+	}
 	s := &nodeState{
 		protocol:      protocol,
 		hostInterface: hostInterface,
@@ -56,7 +59,7 @@ func readNode(n *metav1.PartialObjectMetadata) (*nodeState, bool) {
 		runs:          n.Annotations[v1alpha1.AnnotationHostVersion],
 		previous:      n.Annotations[v1alpha1.AnnotationHostPrevious],
 		boot:          n.Annotations[v1alpha1.AnnotationHostBoot],
-		attempts:      max(attempts, 0),
+		attempts:      max(int(attempts), 0),
 		meta:          n,
 	}
 	claims, err := v1alpha1.ParseClaims(n.Annotations)

@@ -134,8 +134,15 @@ func (s *scaleSet[M, P]) read(o Operation) (P, error) {
 	if err := json.Unmarshal([]byte(o.State), m); err != nil {
 		return nil, Errorf(KindInvalid, "reading operation %s, %w", o.Token, err)
 	}
-	m.memory().Token = o.Token
-	return m, m.memory().check()
+	kept := m.memory()
+	kept.Token = o.Token
+	if kept.Failure != "" {
+		kept.Fail(kept.Kind, kept.Failure)
+	}
+	if len(kept.Added) > maxMachines {
+		return nil, Errorf(KindInvalid, "reading operation %s, it has added more than %d machines", o.Token, maxMachines)
+	}
+	return m, kept.check()
 }
 
 func newOperation(token string, memory any) Operation {

@@ -53,6 +53,9 @@ func ParseEvicted(annotations map[string]string) ([]Workload, error) {
 	if err := json.Unmarshal([]byte(value), &lines); err != nil {
 		return nil, fmt.Errorf("reading annotation %s, %w", v1alpha1.AnnotationEvicted, err)
 	}
+	if len(lines) > MaxEvicted {
+		return nil, fmt.Errorf("reading annotation %s, it names more than %d workloads", v1alpha1.AnnotationEvicted, MaxEvicted)
+	}
 	workloads := make([]Workload, len(lines))
 	for i, line := range lines {
 		parts := strings.Split(line, "/")

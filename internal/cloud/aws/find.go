@@ -15,8 +15,8 @@ import (
 // instancesPerCall is how many instances DescribeAutoScalingInstances takes.
 const instancesPerCall = 50
 
-// providerID is aws:///ZONE/INSTANCE.
-var providerID = regexp.MustCompile(`^aws://.*/(i-[^/]*)$`)
+// providerID is aws:///ZONE/INSTANCE. The API refuses a whole request for one ID of another form.
+var providerID = regexp.MustCompile(`^aws://.*/(i-[a-z0-9]{1,17})$`)
 
 // Find implements cloud.Cloud.
 func (c *Cloud) Find(ctx context.Context, providerIDs []string) (map[string]string, error) {

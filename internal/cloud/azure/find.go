@@ -15,7 +15,7 @@ const idOf = `(?i)^azure:///subscriptions/([^/]+)/resourceGroups/([^/]+)/provide
 
 var (
 	// uniformID is the id of a machine of a uniform scale set: subscription, group, scale set, instance.
-	uniformID = regexp.MustCompile(idOf + `/virtualMachineScaleSets/([^/]+)/virtualMachines/([^/]+)$`)
+	uniformID = regexp.MustCompile(idOf + `/virtualMachineScaleSets/([\w-][\w.-]{0,79})/virtualMachines/([^/]+)$`)
 	// singleID is the id of a machine that may be in a flexible one: subscription, group, name.
 	singleID = regexp.MustCompile(idOf + `/virtualMachines/([^/]+)$`)
 )

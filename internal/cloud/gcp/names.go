@@ -31,8 +31,8 @@ var (
 	groupPath = regexp.MustCompile(`/(zones|regions)/([^/]+)/instanceGroupManagers/([^/]+)$`)
 	// machinePath is the end of a machine's URL.
 	machinePath = regexp.MustCompile(`(?:^|/)zones/([^/]+)/instances/([^/]+)$`)
-	// machineProviderID has the project, zone and name of a machine.
-	machineProviderID = regexp.MustCompile(`^gce://([^/]+)/([^/]+)/([^/]+)$`)
+	// machineProviderID has the project, zone and name of a machine. The API refuses other zones and names.
+	machineProviderID = regexp.MustCompile(`^gce://([^/]+)/([a-z0-9-]{1,63})/([a-z0-9-]{1,63})$`)
 )
 
 // groupOf reads the name of a group in one of two forms, groupName and groupPath.

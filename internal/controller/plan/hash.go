@@ -16,6 +16,9 @@ import (
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 )
 
+// maxDigestFields bounds the work for one Plan: a field may be the whole spec.
+const maxDigestFields = 100
+
 // latestHash identifies the state to which a Plan brings nodes. It is the same hash as system-upgrade-controller's, so nodes
 // that already have that label are not upgraded again. It is the SHA-224 of the version, the service account, the fields that the
 // digest annotation names, and the hashes of secrets without ignoreUpdates. The parts follow in this order without separators.
@@ -27,6 +30,9 @@ func latestHash(p *upgradev1.Plan, secretHashes map[string]string) (string, erro
 		fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(p)
 		if err != nil {
 			return "", fmt.Errorf("hashing plan, %w", err)
+		}
+		if strings.Count(paths, ",") >= maxDigestFields {
+			return "", fmt.Errorf("hashing plan, annotation %s names more than %d fields", upgradev1.AnnotationDigest, maxDigestFields)
 		}
 		for path := range strings.SplitSeq(paths, ",") {
 			h.Write([]byte(digestField(fields, strings.Split(path, "."))))

@@ -61,7 +61,9 @@ func Read(n *corev1.Node) (Report, bool) {
 	r.Booted = versionOf(n.Status.NodeInfo.OSImage)
 	r.Version = cmp.Or(r.Booted, name(a[v1alpha1.AnnotationHostVersion]))
 	// An invalid number or time counts as none.
-	r.Attempts, _ = strconv.Atoi(a[v1alpha1.AnnotationHostAttempts])
+	if n, err := strconv.Atoi(a[v1alpha1.AnnotationHostAttempts]); err == nil {
+		r.Attempts = max(n, 0)
+	}
 	r.Checked, _ = time.Parse(time.RFC3339, a[v1alpha1.AnnotationHostChecked])
 	return r, true
 }
@@ -87,7 +89,7 @@ func versionOf(image string) string {
 	if _, ok := parse(version); !ok {
 		return ""
 	}
-	return version
+	return name(version)
 }
 
 // MustBeAsked reports whether the agent needs an order to look for updates: it has no known order, its state was removed, or a reset has

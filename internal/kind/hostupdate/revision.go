@@ -44,8 +44,9 @@ func revisionOf(reports iter.Seq[*Report], before string, complete bool, turns [
 	count := 0
 	for _, revision := range append(turns, before) { // A turn may have begun since the status was written.
 		if text, ok := strings.CutPrefix(revision, numbered); ok {
-			n, _ := strconv.Atoi(text)
-			count = max(count, n)
+			if n, err := strconv.ParseInt(text, 10, 32); err == nil { // A Node may have any text.
+				count = max(count, int(n))
+			}
 		}
 	}
 	if !hosts && count == 0 {

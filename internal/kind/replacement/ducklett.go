@@ -62,7 +62,7 @@ func hasDucklettAdded(s *Set, annotations map[string]string) bool {
 		return true
 	case v1alpha1.DucklettUpgradeReady:
 		n, err := strconv.Atoi(annotations[v1alpha1.AnnotationDucklettCount])
-		return err == nil && s.Capacity >= n
+		return err == nil && n > 0 && s.Capacity >= n
 	}
 	return false
 }
