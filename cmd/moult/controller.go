@@ -298,7 +298,7 @@ func (s *settings) setUpDaemonSets(ctx context.Context, m ctrl.Manager, c clock.
 		}
 	}
 	return errors.Join(
-		m.Add(caches.Pods), m.Add(caches.Legacy), m.AddMetricsServerExtraHandler("/ksmetrics", ksmetrics.New(m.GetClient(), leads)),
+		m.Add(caches.Pods), m.AddMetricsServerExtraHandler("/ksmetrics", ksmetrics.New(m.GetClient(), leads)),
 		daemonset.NewController(c, m.GetClient(), m.GetAPIReader(), caches, f, recorder, s.daemons).SetupWithManager(ctx, m),
 		daemonsetsetting.NewController(m.GetClient(), recorder).SetupWithManager(ctx, m),
 		m.Add(manager.RunnableFunc(func(context.Context) error { metrics.SetLeader(true); return nil })),

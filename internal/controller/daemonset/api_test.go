@@ -156,7 +156,7 @@ func runController(t *testing.T, cfg *rest.Config, scheme *runtime.Scheme, names
 	ctx, stop := context.WithCancel(t.Context())
 	controller := NewController(clock.RealClock{}, m.GetClient(), m.GetAPIReader(), caches, f, recorder, options)
 	if err := errors.Join(
-		m.Add(pods), m.Add(caches.Pods), m.Add(caches.Legacy), f.SetupWithManager(ctx, m), controller.SetupWithManager(ctx, m),
+		m.Add(pods), m.Add(caches.Pods), f.SetupWithManager(ctx, m), controller.SetupWithManager(ctx, m),
 	); err != nil {
 		t.Fatal(err)
 	}

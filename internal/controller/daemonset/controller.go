@@ -87,7 +87,7 @@ type Controller struct {
 // NewController returns a controller of ExtendedDaemonSets; SetupWithManager makes it run. live reads past the caches.
 func NewController(clk clock.PassiveClock, c client.Client, live client.Reader, caches Caches, f *fleet.Fleet, recorder *events.Recorder, o Options) *Controller {
 	return &Controller{
-		Caches: caches, clock: clk, client: c, live: live, legacy: &legacy{cache: caches.Legacy}, fleet: f, events: recorder, options: o,
+		Caches: caches, clock: clk, client: c, live: live, legacy: &legacy{namespaces: map[string]*legacyCache{}}, fleet: f, events: recorder, options: o,
 		reports: fleet.NewReports(), queued: &fleet.Waiters{}, retries: turn.NewRetries(clk, edsKind),
 	}
 }

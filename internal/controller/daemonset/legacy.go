@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -26,13 +27,21 @@ import (
 	"moult.dev/moult/internal/turn"
 )
 
-// legacy watches all pods and DaemonSets. It starts with the first ExtendedDaemonSet that replaces a DaemonSet, and ends with the process.
+// legacy watches all pods and DaemonSets of some namespaces: those with an ExtendedDaemonSet that replaces a DaemonSet. A watch ends with the
+// process.
 type legacy struct {
-	cache cache.Cache
-	// watch makes the controller watch a source.
+	// start runs a cache, and watch makes the controller watch a source.
+	start func(manager.Runnable) error
 	watch func(source.Source) error
 
-	mu    sync.Mutex
+	mu         sync.Mutex
+	namespaces map[string]*legacyCache
+}
+
+// legacyCache has the pods and DaemonSets of one namespace. The client writes pods, and reads its own writes.
+type legacyCache struct {
+	cache.Cache
+	pods  client.Client
 	began time.Time
 }
 
@@ -40,13 +49,14 @@ type legacy struct {
 // again is Kept: it can't be replaced. The other pods of the DaemonSet are replaced like outdated pods. The DaemonSet creates no pods on their
 // nodes any more, or it was deleted without its pods.
 func (p *pass) gatherLegacy(ctx context.Context, facts *daemonset.Facts) error {
-	if err := p.watchLegacy(ctx); err != nil {
+	watched, err := p.watchLegacy(ctx)
+	if err != nil {
 		return err
 	}
-	p.pods = p.legacyPods
+	p.pods = watched.pods
 	var ds appsv1.DaemonSet
 	key := types.NamespacedName{Namespace: p.key.Namespace, Name: p.stored.Annotations[edsv1.AnnotationOldDaemonset]}
-	if err := p.legacy.cache.Get(ctx, key, &ds); err != nil && !apierrors.IsNotFound(err) {
+	if err := watched.Get(ctx, key, &ds); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("reading DaemonSet %s, %w", key.Name, err)
 	}
 	var list corev1.PodList
@@ -86,32 +96,41 @@ var (
 	errStillNotSeen = fmt.Errorf("%w", errNotSeen)
 )
 
-// watchLegacy starts the watches of pods and DaemonSets once. It returns an error until they have synced.
-func (p *pass) watchLegacy(ctx context.Context) error {
+// watchLegacy starts the watches of a namespace's pods and DaemonSets once. It returns an error until they have synced.
+func (p *pass) watchLegacy(ctx context.Context) (*legacyCache, error) {
 	l := p.legacy
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	objects := []client.Object{&corev1.Pod{}, &appsv1.DaemonSet{}}
-	if l.began.IsZero() {
+	watched := l.namespaces[p.key.Namespace]
+	if watched == nil {
+		pods, through, err := p.newLegacy(p.key.Namespace)
+		if err != nil {
+			return nil, err
+		}
+		if err := l.start(pods); err != nil {
+			return nil, fmt.Errorf("starting a cache of pods, %w", err)
+		}
 		for _, o := range objects {
-			if err := l.watch(source.Kind(l.cache, o, turn.Soon(p.ofUnlabelled))); err != nil {
-				return fmt.Errorf("watching %T, %w", o, err)
+			if err := l.watch(source.Kind(pods, o, turn.Soon(p.ofUnlabelled))); err != nil {
+				return nil, fmt.Errorf("watching %T, %w", o, err)
 			}
 		}
-		l.began = p.now
+		watched = &legacyCache{pods, through, p.now}
+		l.namespaces[p.key.Namespace] = watched
 	}
 	for _, o := range objects {
-		switch informer, err := l.cache.GetInformer(ctx, o, cache.BlockUntilSynced(false)); {
+		switch informer, err := watched.GetInformer(ctx, o, cache.BlockUntilSynced(false)); {
 		case err != nil:
-			return fmt.Errorf("watching %T, %w", o, err)
+			return nil, fmt.Errorf("watching %T, %w", o, err)
 		case informer.HasSynced():
-		case p.now.Sub(l.began) < seenWithin:
-			return errNotSeen
+		case p.now.Sub(watched.began) < seenWithin:
+			return nil, errNotSeen
 		default:
-			return errStillNotSeen
+			return nil, errStillNotSeen
 		}
 	}
-	return nil
+	return watched, nil
 }
 
 // ofUnlabelled returns all ExtendedDaemonSets in the namespace of an object without an ExtendedDaemonSet's label.

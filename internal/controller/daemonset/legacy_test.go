@@ -4,18 +4,26 @@ package daemonset
 
 import (
 	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	testingclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllertest"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
@@ -27,9 +35,14 @@ func TestDaemonSetsThatMayNotBeSeen(t *testing.T) {
 	w.eds.Annotations = map[string]string{edsv1.AnnotationOldDaemonset: "agent"}
 	c := w.serve(t)
 	seen := controllertest.NewFakeInformer()
-	c.legacy = &legacy{watch: func(source.Source) error { return nil }, cache: &informertest.FakeInformers{InformersByGVK: map[schema.GroupVersionKind]toolscache.SharedIndexInformer{
-		corev1.SchemeGroupVersion.WithKind("Pod"): seen, appsv1.SchemeGroupVersion.WithKind("DaemonSet"): seen,
-	}}}
+	c.legacy = &legacy{
+		start: func(manager.Runnable) error { return nil }, watch: func(source.Source) error { return nil }, namespaces: map[string]*legacyCache{},
+	}
+	c.newLegacy = func(string) (cache.Cache, client.Client, error) {
+		return &informertest.FakeInformers{InformersByGVK: map[schema.GroupVersionKind]toolscache.SharedIndexInformer{
+			corev1.SchemeGroupVersion.WithKind("Pod"): seen, appsv1.SchemeGroupVersion.WithKind("DaemonSet"): seen,
+		}}, c.client, nil
+	}
 	look := func(after time.Duration) *edsv1.ExtendedDaemonSet {
 		t.Helper()
 		clk := testingclock.NewFakePassiveClock(now.Add(after))
@@ -57,6 +70,37 @@ func TestDaemonSetsThatMayNotBeSeen(t *testing.T) {
 	}
 	if again := look(time.Hour); again.ResourceVersion != eds.ResourceVersion {
 		t.Error("the same was written again")
+	}
+}
+
+// An ExtendedDaemonSet that replaces a DaemonSet makes the operator watch the pods and DaemonSets of its namespace, and of no other.
+func TestLegacyWatchesOneNamespace(t *testing.T) {
+	paths := make(chan string, 100)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { paths <- r.URL.Path }))
+	t.Cleanup(server.Close)
+	mapper := meta.NewDefaultRESTMapper(nil)
+	mapper.Add(corev1.SchemeGroupVersion.WithKind("Pod"), meta.RESTScopeNamespace)
+	mapper.Add(appsv1.SchemeGroupVersion.WithKind("DaemonSet"), meta.RESTScopeNamespace)
+	caches, err := NewCaches(&rest.Config{Host: server.URL}, Options{}, cache.Options{Scheme: clientgoscheme.Scheme, Mapper: mapper, HTTPClient: server.Client()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	legacy, _, err := caches.newLegacy("shop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = legacy.Start(t.Context()) }()
+	for o, want := range map[client.Object]string{
+		&corev1.Pod{}: "/api/v1/namespaces/shop/pods", &appsv1.DaemonSet{}: "/apis/apps/v1/namespaces/shop/daemonsets",
+	} {
+		if _, err := legacy.GetInformer(t.Context(), o, cache.BlockUntilSynced(false)); err != nil {
+			t.Fatal(err)
+		}
+		for got := ""; got != want; {
+			if got = <-paths; !strings.Contains(got, "/namespaces/shop/") {
+				t.Fatalf("it asks for %s", got)
+			}
+		}
 	}
 }
 

@@ -44,11 +44,13 @@ func CacheOptions(o Options) map[client.Object]cache.ByObject {
 	}
 }
 
-// Caches are the controller's caches besides the client's. Pods has the pods with the label of an ExtendedDaemonSet. Legacy has all pods and
-// DaemonSets, and is used only if an ExtendedDaemonSet replaces a DaemonSet. The clients write pods, and read their own writes.
+// Caches are the controller's caches besides the client's. Pods has the pods with the label of an ExtendedDaemonSet. newLegacy makes a cache
+// of all pods and DaemonSets of a namespace in which an ExtendedDaemonSet replaces a DaemonSet. The clients write pods, and read their own
+// writes.
 type Caches struct {
-	Pods, Legacy           cache.Cache
-	daemonPods, legacyPods client.Client
+	Pods       cache.Cache
+	daemonPods client.Client
+	newLegacy  func(namespace string) (cache.Cache, client.Client, error)
 }
 
 // NewCaches returns the caches of pods, which keep few fields. The caller adds them to the manager. with holds the manager's scheme and
@@ -59,10 +61,10 @@ func NewCaches(cfg *rest.Config, o Options, with cache.Options) (c Caches, err e
 		return c, err
 	}
 	with.DefaultTransform = cache.TransformStripManagedFields()
-	of := func(selector labels.Selector) (cache.Cache, client.Client, error) {
+	of := func(selector labels.Selector, namespaces map[string]cache.Config) (cache.Cache, client.Client, error) {
 		with.ByObject = map[client.Object]cache.ByObject{
-			&corev1.Pod{}:       {Label: selector, Namespaces: o.Namespaces, Transform: daemonset.TrimPod},
-			&appsv1.DaemonSet{}: {Namespaces: o.Namespaces},
+			&corev1.Pod{}:       {Label: selector, Namespaces: namespaces, Transform: daemonset.TrimPod},
+			&appsv1.DaemonSet{}: {Namespaces: namespaces},
 		}
 		pods, err := cache.New(cfg, with)
 		if err != nil {
@@ -74,10 +76,10 @@ func NewCaches(cfg *rest.Config, o Options, with cache.Options) (c Caches, err e
 		})
 		return pods, through, err
 	}
-	if c.Pods, c.daemonPods, err = of(labels.NewSelector().Add(*daemons)); err != nil {
-		return c, err
+	c.newLegacy = func(namespace string) (cache.Cache, client.Client, error) {
+		return of(nil, map[string]cache.Config{namespace: {}})
 	}
-	c.Legacy, c.legacyPods, err = of(nil)
+	c.Pods, c.daemonPods, err = of(labels.NewSelector().Add(*daemons), o.Namespaces)
 	return c, err
 }
 
@@ -99,7 +101,7 @@ func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error
 	if err != nil {
 		return err
 	}
-	c.legacy.watch = running.Watch
+	c.legacy.start, c.legacy.watch = m.Add, running.Watch
 	c.fleet.DaemonSets(m.GetCache(), func(ctx context.Context) []reconcile.Request { return c.all(ctx, &corev1.Node{}) })
 	return c.watchPodTemplates(m)
 }
