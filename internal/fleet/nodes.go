@@ -3,6 +3,7 @@
 package fleet
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/node"
 	"moult.dev/moult/internal/rollout"
 )
 
@@ -42,6 +44,9 @@ func (n *nodes) read(objects []*corev1.Node) Snapshot {
 		now := n.made[o]
 		if now == nil {
 			now = rollout.NewNode(o)
+			if _, err := node.ParseEvicted(o.Annotations); err != nil && len(now.Claims) == 0 {
+				now.ClaimError = cmp.Or(now.ClaimError, err.Error())
+			}
 		}
 		made[o], s.Nodes[o.Name] = now, now
 		if len(now.Claims) > 0 {

@@ -100,6 +100,9 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	var result ctrl.Result
 	if request == all {
 		failed = append(failed, c.removeRecords(ctx, &s))
+		if !s.RecordsEnd.IsZero() {
+			result.RequeueAfter = max(s.RecordsEnd.Sub(now), time.Millisecond)
+		}
 	} else if !slices.ContainsFunc(s.Budgets, func(b rollout.Budget) bool { return b.Name == request.Name }) {
 		metrics.ForgetBudget(request.Name)
 	}

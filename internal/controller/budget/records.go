@@ -17,7 +17,7 @@ import (
 	"moult.dev/moult/internal/node"
 )
 
-// removeRecords removes the records of evictions whose workloads are all available again.
+// removeRecords removes the records of evictions whose workloads are all available again, and those that do not count.
 func (c *Controller) removeRecords(ctx context.Context, s *fleet.Snapshot) error {
 	var failed []error
 	for _, n := range s.Objects {
@@ -31,10 +31,11 @@ func (c *Controller) removeRecords(ctx context.Context, s *fleet.Snapshot) error
 func (c *Controller) removeRecord(ctx context.Context, s *fleet.Snapshot, n *corev1.Node) error {
 	evicted, err := node.ParseEvicted(n.Annotations)
 	if err != nil {
-		// The record stays until a person repairs it, or a drain replaces it. A workloads gate reports it too.
+		// A record that counts stays until a person repairs it, or a drain replaces it.
 		log.FromContext(ctx).Error(err, "a record of evictions stays", "node", n.Name)
 	}
-	if len(evicted) == 0 || mayEvictMore(n) || !c.fleet.Recovered(s, evicted) {
+	counts := slices.Contains(s.Evicted, n)
+	if mayEvictMore(n) || counts && (len(evicted) == 0 || !c.fleet.Recovered(s, evicted)) {
 		return nil
 	}
 	if err := node.ForgetEvicted(ctx, c.client, n); err != nil {
@@ -43,7 +44,7 @@ func (c *Controller) removeRecord(ctx context.Context, s *fleet.Snapshot, n *cor
 		}
 		return client.IgnoreNotFound(err)
 	}
-	log.FromContext(ctx).V(1).Info("evicted workloads are available again", "node", n.Name, "workloads", len(evicted))
+	log.FromContext(ctx).V(1).Info("a record of evictions is removed", "node", n.Name, "workloads", len(evicted), "counts", counts)
 	return nil
 }
 

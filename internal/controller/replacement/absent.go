@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/kind/nodeturn"
@@ -61,8 +62,9 @@ func absentNodes(holder string, uid types.UID, turns []v1alpha1.MachineTurn) (al
 func (p *pass) recordEvicted(ctx context.Context, t *machine.Turn, replacement *machine.Node) error {
 	evicted, err := node.ParseEvicted(absentNodes(p.holder, p.UID, []v1alpha1.MachineTurn{t.MachineTurn})[0].Annotations)
 	if err != nil {
-		return err
+		log.FromContext(ctx).Error(err, "a record of evictions is dropped with its node", "node", t.Absent.Name)
 	}
+	p.Fleet.ExpectRecord(replacement.Name)
 	if err := node.RecordEvicted(ctx, p.Client, replacement.Node, evicted...); err != nil {
 		return err
 	}

@@ -143,6 +143,7 @@ func (p *pass) deleteNode(ctx context.Context, t *machine.Turn, n *machine.Node)
 	}
 	replacement := p.world.ReplacementNode(t)
 	if evicted, err := node.ParseEvicted(n.Annotations); err == nil && len(evicted) > 0 && replacement != nil && !t.OnReplacement {
+		p.Fleet.ExpectRecord(replacement.Name)
 		if err := node.RecordEvicted(ctx, p.Client, replacement.Node, evicted...); client.IgnoreNotFound(err) != nil {
 			return err
 		}

@@ -950,6 +950,7 @@ func TestAbsentNodes(t *testing.T) {
 	}
 	count("old")
 	now := &machine.Turn{MachineTurn: turn}
+	p.Fleet = fleet.New(p.Clock, p.Client, nil)
 	if err := p.recordEvicted(t.Context(), now, p.world.Nodes["new"]); err != nil || now.Absent != nil {
 		t.Fatal(err, now.Absent)
 	}

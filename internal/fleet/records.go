@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"moult.dev/moult/api/v1alpha1"
+)
+
+// RecordFor is how long a record of evictions counts after the last turn on its node. A record that appears on a node without a turn does not
+// count: the node's kubelet may write it too.
+const RecordFor = time.Hour
+
+// settled is how long after a turn its last write may be seen.
+const settled = time.Minute
+
+// records remembers which records of evictions count, by node. After a start all that are there count anew.
+type records struct {
+	mu   sync.Mutex
+	seen map[string]record
+}
+
+// record is the annotation's value, and when the node was last seen in a turn.
+type record struct {
+	value string
+	at    time.Time
+}
+
+// ExpectRecord makes the record count that is now written on a node without a turn: the node replaces another.
+func (f *Fleet) ExpectRecord(node string) {
+	f.records.mu.Lock()
+	defer f.records.mu.Unlock()
+	if f.records.seen != nil {
+		f.records.seen[node] = record{at: f.gates.clock.Now()}
+	}
+}
+
+// counting returns the nodes whose records count, and when the first of them ends; zero if none does.
+func (r *records) counting(nodes []*corev1.Node, now time.Time) (counting []*corev1.Node, end time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	start := r.seen == nil
+	if start {
+		r.seen = map[string]record{}
+	}
+	for _, n := range nodes {
+		of, value := r.seen[n.Name], n.Annotations[v1alpha1.AnnotationEvicted]
+		claimed := isClaimed(n)
+		switch {
+		case claimed || start:
+			of = record{value, now}
+		case now.Before(of.at.Add(settled)):
+			of.value = value
+		}
+		ends := of.at.Add(RecordFor)
+		if of.value != value || !now.Before(ends) {
+			continue
+		}
+		r.seen[n.Name] = of
+		counting = append(counting, n)
+		if !claimed && (end.IsZero() || ends.Before(end)) {
+			end = ends
+		}
+	}
+	maps.DeleteFunc(r.seen, func(_ string, of record) bool { return !now.Before(of.at.Add(RecordFor)) })
+	return counting, end
+}
+
+// isClaimed reports whether a node is in a turn.
+func isClaimed(n *corev1.Node) bool {
+	claims, err := v1alpha1.ParseClaims(n.Annotations)
+	return err == nil && slices.ContainsFunc(claims, func(c v1alpha1.Claim) bool { return !c.RecordsResult() })
+}
