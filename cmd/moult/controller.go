@@ -36,7 +36,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
@@ -174,7 +173,7 @@ func (s *settings) manager(ctx context.Context, cfg *rest.Config, clientset kube
 		LeaseDuration:                       &s.leaseDuration,
 		RenewDeadline:                       &s.renewDeadline,
 		RetryPeriod:                         &s.retryPeriod,
-		Metrics:                             metricsserver.Options{BindAddress: s.metricsAddress},
+		Metrics:                             s.metricsOptions(),
 		HealthProbeBindAddress:              s.probeAddress,
 	})
 	if err != nil {

@@ -47,6 +47,7 @@ type settings struct {
 	installCRDs, userDefinedIgnore            bool
 	// noBudgets is true if the API server does not know NodeDisruptionBudgets.
 	noBudgets bool
+	metricsSecure                             bool
 }
 
 // The controllers for --controllers. The controller of budgets always runs.
@@ -124,6 +125,7 @@ func (s *settings) bind(flags *pflag.FlagSet) *variables {
 
 	add(v, &s.installCRDs, "install-crds", true, "MOULT_INSTALL_CRDS", "install CustomResourceDefinitions at start, or update those that no one else manages")
 	add(v, &s.metricsAddress, "metrics-bind-address", ":8080", "MOULT_METRICS_BIND_ADDRESS", "where /metrics is served; 0 serves none")
+	add(v, &s.metricsSecure, "metrics-secure", inPod(), "MOULT_METRICS_SECURE", "serve metrics by TLS, to those alone who may get them by RBAC; default: only in a Pod")
 	add(v, &s.probeAddress, "health-probe-bind-address", ":8081", "MOULT_HEALTH_PROBE_BIND_ADDRESS", "where /healthz and /readyz are served; 0 serves none")
 	add(v, &s.qps, "kube-api-qps", 0, "", "most requests a second to the API server; 0 is no limit")
 	add(v, &s.burst, "kube-api-burst", 400, "", "most requests at once to the API server, with --kube-api-qps")

@@ -80,6 +80,7 @@ func allVariables(t *testing.T) []variable {
 		{"MOULT_ETCD_CERTIFICATES", "etcd-certificates", func(s *settings) any { return s.etcdCertificates }, "/etc/kubernetes/pki/etcd", "/pki", "/pki", ""},
 		{"MOULT_INSTALL_CRDS", "install-crds", func(s *settings) any { return s.installCRDs }, true, "false", false, "maybe"},
 		{"MOULT_METRICS_BIND_ADDRESS", "metrics-bind-address", func(s *settings) any { return s.metricsAddress }, ":8080", "0", "0", ""},
+		{"MOULT_METRICS_SECURE", "metrics-secure", func(s *settings) any { return s.metricsSecure }, false, "true", true, "maybe"},
 		{"MOULT_HEALTH_PROBE_BIND_ADDRESS", "health-probe-bind-address", func(s *settings) any { return s.probeAddress }, ":8081", "0", "0", ""},
 	}
 }
