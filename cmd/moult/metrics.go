@@ -22,13 +22,12 @@ func (s *settings) metricsOptions() metricsserver.Options {
 		BindAddress: s.metricsAddress, SecureServing: s.metricsSecure,
 		TLSOpts: []func(*tls.Config){func(c *tls.Config) { c.NextProtos = []string{"http/1.1"} }}, // One request at a time on a connection.
 		FilterProvider: func(cfg *rest.Config, c *http.Client) (metricsserver.Filter, error) {
-			all := func(_ logr.Logger, h http.Handler) (http.Handler, error) { return limited(slots, h), nil }
-			if !s.metricsSecure {
-				return all, nil
+			filter, err := metricsserver.Filter(func(_ logr.Logger, h http.Handler) (http.Handler, error) { return h, nil }), error(nil)
+			if s.metricsSecure {
+				filter, err = filters.WithAuthenticationAndAuthorization(cfg, c)
 			}
-			authorized, err := filters.WithAuthenticationAndAuthorization(cfg, c)
 			return func(log logr.Logger, h http.Handler) (http.Handler, error) {
-				h, err := authorized(log, h)
+				h, err := filter(log, h)
 				return limited(slots, h), err
 			}, err
 		},

@@ -43,10 +43,7 @@ func readNode(n *metav1.PartialObjectMetadata) (*nodeState, bool) {
 	if !ok {
 		return nil, false
 	}
-	attempts, err := strconv.ParseInt(n.Annotations[v1alpha1.AnnotationHostAttempts], 10, 32)
-	if err != nil {
-		attempts = 0
-	}
+	attempts, _ := strconv.ParseInt(n.Annotations[v1alpha1.AnnotationHostAttempts], 10, 32) // An invalid number counts as 0, a large one as the largest.
 	s := &nodeState{
 		protocol:      protocol,
 		hostInterface: hostInterface,

@@ -69,16 +69,13 @@ func KindOf(err error) Kind {
 	return KindUnavailable
 }
 
-// longestRetryAfter bounds what a cloud may ask for, in seconds.
-const longestRetryAfter = 3600
-
 // RetryAfterSeconds reads the header Retry-After in seconds, at most an hour; 0 if it has another form.
 func RetryAfterSeconds(h http.Header) time.Duration {
 	seconds, err := strconv.Atoi(h.Get("Retry-After"))
 	if err != nil || seconds < 0 {
 		return 0
 	}
-	return time.Duration(min(seconds, longestRetryAfter)) * time.Second
+	return time.Duration(min(seconds, 3600)) * time.Second
 }
 
 // RetryAfter is how long to wait after an error before the next request; 0 where the cloud does not say.

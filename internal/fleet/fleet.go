@@ -187,7 +187,7 @@ func (f *Fleet) budgets(ctx context.Context, evicted []*corev1.Node, except stri
 	budgets := make([]rollout.Budget, 0, len(list.Items))
 	for i := range list.Items {
 		if from := &list.Items[i]; from.DeletionTimestamp == nil {
-			b := rollout.NewBudget(from)
+			b := f.gates.rulesOf(from).budget
 			f.gates.addClosedGates(from, &b, evicted, except)
 			budgets = append(budgets, b)
 		}

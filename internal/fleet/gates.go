@@ -77,6 +77,9 @@ func (g *gates) notice() {
 func (g *gates) forgetOthers(budgets []rollout.Budget) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if len(g.rules) == len(budgets) {
+		return // There are rules of each of these.
+	}
 	for name, r := range g.rules {
 		if !slices.ContainsFunc(budgets, func(b rollout.Budget) bool { return b.Name == name }) {
 			r.alerts.stop()
@@ -89,6 +92,7 @@ func (g *gates) forgetOthers(budgets []rollout.Budget) {
 type rules struct {
 	uid        types.UID
 	generation int64
+	budget     rollout.Budget
 	// problem says what is invalid; no gate is set then.
 	problem   string
 	workloads *workloadsRule
@@ -141,6 +145,7 @@ func (g *gates) rulesOf(from *v1alpha1.NodeDisruptionBudget) *rules {
 			r = &rules{uid: from.UID, generation: from.Generation, problem: "spec.gates." + err.Error()}
 		}
 	}
+	r.budget = rollout.NewBudget(from)
 	if r.workloads != nil {
 		for _, w := range g.workloads {
 			w.want()

@@ -14,11 +14,8 @@ import (
 )
 
 // RecordFor is how long a record of evictions counts after the last turn on its node. A record that appears on a node without a turn does not
-// count: the node's kubelet may write it too.
-const RecordFor = time.Hour
-
-// settled is how long after a turn its last write may be seen.
-const settled = time.Minute
+// count: the node's kubelet may write it too. settled is how long after a turn its last write may be seen.
+const RecordFor, settled = time.Hour, time.Minute
 
 // records remembers which records of evictions count, by node. After a start all that are there count anew.
 type records struct {

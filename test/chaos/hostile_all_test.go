@@ -36,7 +36,7 @@ const (
 	// hostilePool are nodes whose annotations are nonsense. No hostile object selects other nodes: what selects them may hold them up.
 	hostilePool, hostileNodes = "hostile", 20
 	// ofEachKind is how many hostile objects there are of each kind.
-	ofEachKind = 2000
+	ofEachKind = 1000
 	// mostMemory is how much the operator may ever have had, in MiB.
 	mostMemory = 256
 	rounds     = 2
@@ -65,7 +65,7 @@ func TestHostileObjects(t *testing.T) {
 	t.Logf("usually they take %v, with %d MiB", usual, h.memory())
 	made := h.hostile(ctx, rand.New(rand.NewPCG(seed, 1)))
 	for kind, n := range made {
-		if n < ofEachKind/10 {
+		if n < ofEachKind/4 {
 			t.Errorf("the API server has admitted %d of kind %s, of %d", n, kind, ofEachKind)
 		}
 	}
@@ -125,72 +125,85 @@ func (h *harness) memory() int {
 	return n / 1024
 }
 
-// values are what fields of hostile objects have.
-func values(random *rand.Rand) any {
-	all := []any{
-		nil, "", " ", "x", "-1", "1e3999999", "9223372036854775808", "../..", "{", "[[[", "(?i", "a)|(b", "*/0 * * * *", "@every 1ns", "* * 30 2 *", "100%", "101%", "-5%", "5m",
-		"-9223372036854775808ns", "http://127.0.0.1:1/x", "http://[::1", "é\n\t\u2028", "reboot-9223372036854775807", "v1.2.3+b", strings.Repeat("y", 64), int64(0), int64(-1),
-		int64(1), int64(1 << 31), int64(1<<31 - 1), int64(1 << 62), true, 1.5, []any{}, []any{nil}, []any{"", int64(1)}, map[string]any{}, map[string]any{"": nil},
+// texts, numbers and others are what fields of hostile objects have.
+var (
+	texts = []any{
+		"", " ", "x", "-1", "1e3999999", "9223372036854775808", "../..", "{", "[[[", "(?i", "a)|(b", "*/0 * * * *", "@every 1ns", "* * 30 2 *", "100%", "101%", "-5%", "5m", "1ns",
+		"-9223372036854775808ns", "2562047h", "http://127.0.0.1:1/x", "http://[::1", "é\n\t\u2028", "reboot-9223372036854775807", "v1.2.3+b", "1.2.3", "12:00", "mon", "Etc/UTC",
+		"5", "10%", "* * * * *", strings.Repeat("y", 64), strings.Repeat("é{", 4000),
 	}
-	if i := random.IntN(len(all) + 2); i < len(all) {
-		return all[i]
-	} else if i == len(all) {
-		return strings.Repeat("é{", 1+random.IntN(2000))
+	numbers = []any{int64(0), int64(-1), int64(1), int64(3), int64(1 << 31), int64(1<<31 - 1), int64(1 << 62)}
+	others  = []any{nil, true, false, 1.5, []any{}, []any{nil}, []any{"", int64(1)}, map[string]any{}, map[string]any{"": nil}, map[string]any{"a": []any{map[string]any{}}}}
+)
+
+// valueOf returns a value of a kind: a text, a number, a duration, a list or windows; or, now and then, any other.
+func valueOf(random *rand.Rand, kind string) any {
+	pick := func(from []any) any { return from[random.IntN(len(from))] }
+	if random.IntN(10) == 0 {
+		kind = ""
 	}
-	deep := any("x")
-	for range 20 {
-		deep = map[string]any{"matchLabels": deep, "limits": deep}
-		if random.IntN(2) == 0 {
-			deep = []any{deep}
-			break
-		}
+	switch kind {
+	case "text":
+		return pick(texts)
+	case "number":
+		return pick(numbers)
+	case "duration":
+		return pick([]any{"0s", "1ns", "-1s", "5m", "2562047h", "-2562047h"})
+	case "list":
+		return []any{pick(texts), pick(texts)}
+	case "windows":
+		return []any{map[string]any{"schedule": pick(texts), "duration": pick([]any{"1h", "-1h", "1ns", "2562047h"}), "timeZone": pick(texts)}}
+	case "amount":
+		return pick([]any{"0%", "100%", "10%", int64(0), int64(1), int64(1<<31 - 1), "101%", "x", int64(-1)})
+	default:
+		return pick(slices.Concat(texts, numbers, others))
 	}
-	return deep
 }
 
-// fields of each kind that become nonsense, with a part that is well.
+// hostileKinds have fields that become nonsense, each with the kind of its values, and a part that is well.
 var hostileKinds = map[string]struct {
 	apiVersion string
 	spec       func() map[string]any
-	fields     []string
+	fields     map[string]string
 }{
 	"Plan": {upgradev1.SchemeGroupVersion.String(), func() map[string]any {
 		return map[string]any{"version": "v1", "nodeSelector": selects("nowhere"), "upgrade": map[string]any{"image": "example.com/x"}, "drain": map[string]any{}}
-	}, []string{
-		"concurrency", "version", "channel", "cordon", "exclusive", "jobActiveDeadlineSecs", "serviceAccountName", "imagePullSecrets", "secrets", "tolerations", "window",
-		"window.days", "window.startTime", "window.timeZone", "drain.timeout", "drain.onTimeout", "drain.gracePeriod", "drain.podSelector", "drain.skipWaitForDeleteTimeout",
-		"upgrade.image", "upgrade.args", "upgrade.envs", "upgrade.resources", "upgrade.resources.limits", "upgrade.volumes", "prepare", "prepare.image", "strategy", "strategy.order",
-		"strategy.maxFailures", "postCompleteDelay", "priorityClassName",
+	}, map[string]string{
+		"concurrency": "number", "version": "text", "channel": "text", "jobActiveDeadlineSecs": "number", "serviceAccountName": "text", "secrets": "", "tolerations": "",
+		"window.days": "list", "window.startTime": "text", "window.timeZone": "text", "drain.timeout": "text", "drain.gracePeriod": "number", "drain.podSelector": "",
+		"drain.skipWaitForDeleteTimeout": "number", "upgrade.image": "text", "upgrade.args": "list", "upgrade.envs": "", "upgrade.resources.limits.cpu": "text",
+		"upgrade.volumes": "", "prepare.image": "text", "strategy.maxFailures": "amount", "strategy.windows": "windows", "postCompleteDelay": "duration", "priorityClassName": "text",
 	}},
 	"NodeRollout": {v1alpha1.GroupVersion.String(), func() map[string]any {
 		return map[string]any{"nodeSelector": selects(hostilePool), "hostUpdate": map[string]any{}, "drain": map[string]any{}, "strategy": map[string]any{}}
-	}, []string{
-		"strategy.maxConcurrent", "strategy.maxFailures", "strategy.order", "strategy.waves", "strategy.windows", "strategy.spread", "strategy.soak", "drain.timeout", "drain.podSelector",
-		"drain.onTimeout", "hostUpdate.version", "hostUpdate.rebootTimeout", "hostUpdate", "replacement", "replacement.image", "replacement.scaleSets", "replacement.cloud",
-		"excludeFromLoadBalancers", "nodeSelector.matchExpressions", "paused",
+	}, map[string]string{
+		"strategy.maxConcurrent": "amount", "strategy.maxFailures": "amount", "strategy.windows": "windows", "strategy.soak": "duration", "drain.timeout": "duration",
+		"drain.podSelector": "", "hostUpdate.version": "text", "hostUpdate.rebootTimeout": "duration", "nodeSelector.matchLabels.x": "text", "strategy.order": "text", "paused": "",
+		"excludeFromLoadBalancers": "", "replacement": "",
 	}},
 	"NodeDisruptionBudget": {v1alpha1.GroupVersion.String(), func() map[string]any {
 		return map[string]any{"selector": selects(hostilePool), "gates": map[string]any{}}
-	}, []string{
-		"maxUnavailable", "topologyKey", "maxDomains", "windows", "gates.alerts", "gates.alerts.url", "gates.alerts.allow", "gates.pods", "gates.workloads", "gates.nodes", "paused",
-		"minReadySeconds", "selector.matchExpressions",
+	}, map[string]string{
+		"maxUnavailable": "amount", "topologyKey": "text", "maxDomains": "number", "windows": "windows", "gates.alerts.url": "text", "gates.alerts.allow": "text",
+		"gates.workloads.selector.matchLabels.x": "text", "minReadySeconds": "number", "selector.matchLabels.x": "text", "paused": "", "gates.pods": "",
 	}},
 	"ExtendedDaemonSet": {edsv1.SchemeGroupVersion.String(), func() map[string]any {
 		return map[string]any{
 			"template": map[string]any{"spec": map[string]any{"nodeSelector": map[string]any{labelPool: "nowhere"}, "containers": []any{map[string]any{"name": "c", "image": "x"}}}},
 			"strategy": map[string]any{"rollingUpdate": map[string]any{}},
 		}
-	}, []string{
-		"selector", "strategy.rollingUpdate.maxUnavailable", "strategy.rollingUpdate.maxSurge", "strategy.rollingUpdate.slowStartIntervalDuration", "strategy.canary",
-		"strategy.rollingUpdate.slowStartAdditiveIncrease", "strategy.rollingUpdate.maxPodSchedulerFailure", "strategy.canary.replicas", "strategy.canary.duration",
-		"strategy.canary.nodeSelector", "strategy.reconcileFrequency", "template.metadata", "template.spec.tolerations", "template.spec.volumes", "template.spec.affinity",
+	}, map[string]string{
+		"strategy.rollingUpdate.maxUnavailable": "amount", "strategy.rollingUpdate.maxSurge": "amount", "strategy.rollingUpdate.slowStartIntervalDuration": "duration",
+		"strategy.rollingUpdate.slowStartAdditiveIncrease": "amount", "strategy.rollingUpdate.maxPodSchedulerFailure": "amount", "strategy.canary.replicas": "amount",
+		"strategy.canary.duration": "duration", "strategy.reconcileFrequency": "duration", "template.metadata.labels.x": "text", "template.metadata.annotations.x": "text",
+		"template.spec.volumes": "", "template.spec.serviceAccountName": "text", "template.spec.nodeSelector.x": "text", "template.spec.priorityClassName": "text",
 	}},
 	"ExtendedDaemonsetSetting": {edsv1.SchemeGroupVersion.String(), func() map[string]any {
 		return map[string]any{
 			"reference": map[string]any{"kind": "ExtendedDaemonset", "name": surging}, "nodeSelector": selects("nowhere"),
 			"containers": []any{map[string]any{"name": "daemon", "resources": map[string]any{"limits": map[string]any{"cpu": "1"}}}},
 		}
-	}, []string{"reference.name", "reference.kind", "nodeSelector.matchExpressions", "containers"}},
+	}, map[string]string{"reference.name": "text", "reference.kind": "text", "nodeSelector.matchLabels.x": "text", "containers": ""}},
 }
 
 func selects(pool string) map[string]any {
@@ -215,7 +228,7 @@ func (h *harness) hostile(ctx context.Context, random *rand.Rand) map[string]int
 		before := n.DeepCopy()
 		n.Annotations = map[string]string{}
 		for _, key := range onNodes {
-			n.Annotations[key] = fmt.Sprint(values(random))
+			n.Annotations[key] = fmt.Sprint(valueOf(random, ""))
 		}
 		if i == 0 {
 			n.Annotations[v1alpha1.AnnotationClaims] = strings.Repeat("[", 100_000)
@@ -260,12 +273,13 @@ func (h *harness) hostile(ctx context.Context, random *rand.Rand) map[string]int
 func (h *harness) hostileObject(random *rand.Rand, kind string, i int) *unstructured.Unstructured {
 	of := hostileKinds[kind]
 	spec, annotations := of.spec(), map[string]any{}
+	fields := slices.Sorted(maps.Keys(of.fields))
 	for range 1 + random.IntN(2) {
-		path := strings.Split(of.fields[random.IntN(len(of.fields))], ".")
-		_ = unstructured.SetNestedField(spec, values(random), path...) // A part of the path may be nonsense already.
+		field := fields[random.IntN(len(fields))]
+		_ = unstructured.SetNestedField(spec, valueOf(random, of.fields[field]), strings.Split(field, ".")...) // A part of the path may be nonsense already.
 	}
 	for range random.IntN(3) {
-		annotations[hostileAnnotations[random.IntN(len(hostileAnnotations))]] = fmt.Sprint(values(random))
+		annotations[hostileAnnotations[random.IntN(len(hostileAnnotations))]] = fmt.Sprint(valueOf(random, ""))
 	}
 	o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": of.apiVersion, "kind": kind, "spec": spec, "metadata": map[string]any{"annotations": annotations}}}
 	o.SetName(fmt.Sprintf("hostile-%d", i))

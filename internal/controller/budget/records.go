@@ -30,11 +30,11 @@ func (c *Controller) removeRecords(ctx context.Context, s *fleet.Snapshot) error
 
 func (c *Controller) removeRecord(ctx context.Context, s *fleet.Snapshot, n *corev1.Node) error {
 	evicted, err := node.ParseEvicted(n.Annotations)
-	if err != nil {
-		// A record that counts stays until a person repairs it, or a drain replaces it.
+	counts := slices.Contains(s.Evicted, n)
+	if err != nil && counts {
+		// It stays until a person repairs it, a drain replaces it, or it counts no more.
 		log.FromContext(ctx).Error(err, "a record of evictions stays", "node", n.Name)
 	}
-	counts := slices.Contains(s.Evicted, n)
 	if mayEvictMore(n) || counts && (len(evicted) == 0 || !c.fleet.Recovered(s, evicted)) {
 		return nil
 	}

@@ -105,10 +105,10 @@ func (p *pass) watchLegacy(ctx context.Context) (*legacyCache, error) {
 	watched := l.namespaces[p.key.Namespace]
 	if watched == nil {
 		pods, through, err := p.newLegacy(p.key.Namespace)
-		if err != nil {
-			return nil, err
+		if err == nil {
+			err = l.start(pods)
 		}
-		if err := l.start(pods); err != nil {
+		if err != nil {
 			return nil, fmt.Errorf("starting a cache of pods, %w", err)
 		}
 		for _, o := range objects {

@@ -61,9 +61,8 @@ func Read(n *corev1.Node) (Report, bool) {
 	r.Booted = versionOf(n.Status.NodeInfo.OSImage)
 	r.Version = cmp.Or(r.Booted, name(a[v1alpha1.AnnotationHostVersion]))
 	// An invalid number or time counts as none.
-	if n, err := strconv.Atoi(a[v1alpha1.AnnotationHostAttempts]); err == nil {
-		r.Attempts = max(n, 0)
-	}
+	attempts, _ := strconv.Atoi(a[v1alpha1.AnnotationHostAttempts])
+	r.Attempts = max(attempts, 0)
 	r.Checked, _ = time.Parse(time.RFC3339, a[v1alpha1.AnnotationHostChecked])
 	return r, true
 }
