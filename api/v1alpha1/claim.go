@@ -95,11 +95,8 @@ func ParseClaims(annotations map[string]string) ([]Claim, error) {
 		return nil, fmt.Errorf("reading annotation %s, %w", AnnotationClaims, err)
 	}
 	for _, c := range claims {
-		if c.Rollout == "" || c.UID == "" {
-			return nil, fmt.Errorf("reading annotation %s, a claim has no rollout or uid", AnnotationClaims)
-		}
-		if !c.canBeWritten() {
-			return nil, fmt.Errorf("reading annotation %s, a time has a year that can't be written again", AnnotationClaims)
+		if c.Rollout == "" || c.UID == "" || !c.canBeWritten() {
+			return nil, fmt.Errorf("reading annotation %s, a claim has no rollout or uid, or a year of more than four digits", AnnotationClaims)
 		}
 	}
 	return claims, nil

@@ -66,10 +66,10 @@ func TestParseClaims(t *testing.T) {
 		"no list":              {map[string]string{AnnotationClaims: "{}"}, 0, "reading annotation moult.dev/claims, json: cannot unmarshal object"},
 		"a word in the list":   {map[string]string{AnnotationClaims: `["x"]`}, 0, "reading annotation moult.dev/claims, json: cannot unmarshal string"},
 		"a time that is none":  {map[string]string{AnnotationClaims: `[{"rollout":"Plan/a/b","uid":"u","since":"noon"}]`}, 0, "reading annotation moult.dev/claims, parsing time"},
-		"no holder":            {map[string]string{AnnotationClaims: `[{"uid":"u"}]`}, 0, "reading annotation moult.dev/claims, a claim has no rollout or uid"},
-		"no uid":               {map[string]string{AnnotationClaims: `[{"rollout":"Plan/a/b","uid":"u"},{"rollout":"Plan/a/b"}]`}, 0, "reading annotation moult.dev/claims, a claim has no rollout or uid"},
-		"an empty claim":       {map[string]string{AnnotationClaims: `[{}]`}, 0, "reading annotation moult.dev/claims, a claim has no rollout or uid"},
-		"a claim that is null": {map[string]string{AnnotationClaims: `[null]`}, 0, "reading annotation moult.dev/claims, a claim has no rollout or uid"},
+		"no holder":            {map[string]string{AnnotationClaims: `[{"uid":"u"}]`}, 0, "reading annotation moult.dev/claims, a claim has no rollout or uid, or a year of more than four digits"},
+		"no uid":               {map[string]string{AnnotationClaims: `[{"rollout":"Plan/a/b","uid":"u"},{"rollout":"Plan/a/b"}]`}, 0, "reading annotation moult.dev/claims, a claim has no rollout or uid, or a year of more than four digits"},
+		"an empty claim":       {map[string]string{AnnotationClaims: `[{}]`}, 0, "reading annotation moult.dev/claims, a claim has no rollout or uid, or a year of more than four digits"},
+		"a claim that is null": {map[string]string{AnnotationClaims: `[null]`}, 0, "reading annotation moult.dev/claims, a claim has no rollout or uid, or a year of more than four digits"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			claims, err := ParseClaims(tc.annotations)

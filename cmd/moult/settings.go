@@ -46,8 +46,8 @@ type settings struct {
 	leaseDuration, renewDeadline, retryPeriod time.Duration
 	installCRDs, userDefinedIgnore            bool
 	// noBudgets is true if the API server does not know NodeDisruptionBudgets.
-	noBudgets bool
-	metricsSecure                             bool
+	noBudgets     bool
+	metricsSecure bool
 }
 
 // The controllers for --controllers. The controller of budgets always runs.

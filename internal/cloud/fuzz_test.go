@@ -9,21 +9,17 @@ import (
 	"time"
 )
 
-// FuzzOperation finds a saved operation that is accepted and is too large, never ends, or can't be read again.
+// FuzzOperation finds a saved operation that is accepted and never ends, or can't be read again.
 func FuzzOperation(f *testing.F) {
 	for _, state := range []string{
 		"", "null", "{}", `{"add":1}`, `{"add":101,"sent":true}`, `{"delete":["a"],"sent":true,"added":["b"],"note":"x"}`, `{"image":"i","sent":true,"failure":"f"}`,
 		`{"add":1,"sent":true,"failure":"f","kind":"Throttled"}`, `{"add":-1}`, `{"add":1,"image":"i"}`,
-		`{"add":1,"sent":true,"added":["` + strings.Repeat(`a","`, 200) + `a"]}`,
 	} {
 		f.Add("t", state)
 	}
 	f.Fuzz(func(t *testing.T, token, state string) {
 		s := NewScaleSet(&scripted{done: true})
 		o, p, err := s.Poll(t.Context(), Operation{Token: token, State: state})
-		if len(p.Added) > maxMachines {
-			t.Errorf("%d machines are added", len(p.Added))
-		}
 		if o.State == state && err != nil {
 			return
 		}

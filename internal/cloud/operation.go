@@ -139,9 +139,6 @@ func (s *scaleSet[M, P]) read(o Operation) (P, error) {
 	if kept.Failure != "" {
 		kept.Fail(kept.Kind, kept.Failure)
 	}
-	if len(kept.Added) > maxMachines {
-		return nil, Errorf(KindInvalid, "reading operation %s, it has added more than %d machines", o.Token, maxMachines)
-	}
 	return m, kept.check()
 }
 

@@ -3,7 +3,6 @@
 package fleet
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -44,8 +43,8 @@ func (n *nodes) read(objects []*corev1.Node) Snapshot {
 		now := n.made[o]
 		if now == nil {
 			now = rollout.NewNode(o)
-			if _, err := node.ParseEvicted(o.Annotations); err != nil && len(now.Claims) == 0 {
-				now.ClaimError = cmp.Or(now.ClaimError, err.Error())
+			if _, err := node.ParseEvicted(o.Annotations); err != nil && len(now.Claims) == 0 && now.ClaimError == "" {
+				now.ClaimError = err.Error()
 			}
 		}
 		made[o], s.Nodes[o.Name] = now, now
