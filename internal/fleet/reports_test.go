@@ -22,7 +22,6 @@ func TestReportsNext(t *testing.T) {
 		}
 	}
 	r.Delay = 0
-	r.Written("u", "10", now)
 	const never = time.Duration(-1)
 	for name, tc := range map[string]struct {
 		rollout types.UID
@@ -44,6 +43,7 @@ func TestReportsNext(t *testing.T) {
 		"a second later, of what version?":     {"u", "x", true, time.Second, true, never},
 		"of another rollout":                   {"other", "1", true, 0, true, never},
 	} {
+		r.Written("u", "10", now) // It forgets the changes that other cases have noticed.
 		write, at := r.Next(tc.rollout, tc.version, tc.changed, now.Add(tc.after))
 		again := never
 		if !at.IsZero() {
