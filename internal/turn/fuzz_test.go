@@ -4,6 +4,7 @@ package turn
 
 import (
 	"encoding/json"
+	"maps"
 	"reflect"
 	"strings"
 	"testing"
@@ -34,9 +35,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		delete(fields, "kind")
 		delete(fields, "apiVersion")
-		for key, value := range fields {
-			stored.Object[key] = value
-		}
+		maps.Copy(stored.Object, fields)
 		// A stored object is read by a decoder that keeps integers.
 		whole, err := stored.MarshalJSON()
 		if err != nil || stored.UnmarshalJSON(whole) != nil {
