@@ -357,7 +357,7 @@ func until[T client.Object](ctx context.Context, d *demo, empty T, namespace, na
 func (d *demo) complete(text, try string) {
 	d.step("Complete: %s", text)
 	if d.err == nil && try != "" {
-		fmt.Printf("\nThe cluster is yours now:\n\n  export KUBECONFIG=%s PATH=%s:$PATH\n%s\nRemove it all: %s\n", d.cluster.Kubeconfig(), d.program(""), try, d.removal())
+		fmt.Printf("\nThe cluster is yours now:\n\n  export KUBECONFIG=%s PATH=%s:$PATH\n%s  kubectl moult ui    # the same as live web pages, at http://127.0.0.1:8090/\n\nRemove it all: %s\n", d.cluster.Kubeconfig(), d.program(""), try, d.removal())
 	}
 }
 

@@ -117,12 +117,13 @@ var layers = []layer{
 	{path: "internal/cli", own: []string{"api/...", "internal/kind/quantity", "internal/view"}},
 	{path: "internal/cli/drain", own: []string{"api/...", "internal/drain"}},
 	{path: "internal/cli/setimage", own: []string{"api/...", "internal/cli/flags", "internal/cli/text", "internal/cloud"}},
-	{path: "internal/cli/moult", own: []string{"api/...", "internal/cli/...", "internal/drain", "internal/view"}},
+	{path: "internal/cli/moult", own: []string{"api/...", "internal/cli/...", "internal/dashboard", "internal/drain", "internal/view"}},
+	{path: "internal/dashboard", own: []string{"api/...", "internal/cli/text", "internal/view"}},
 
 	// Programs choose what to put together.
 	{path: "cmd/moult", own: []string{"api/...", "config/crd", "internal/..."}},
 	{path: "cmd/moult-agent", own: []string{"api/...", "internal/agent/..."}},
-	{path: "cmd/kubectl-moult", own: []string{"api/...", "config/crd", "internal/cli/...", "internal/view/..."}},
+	{path: "cmd/kubectl-moult", own: []string{"api/...", "config/crd", "internal/cli/...", "internal/dashboard", "internal/view/..."}},
 
 	// Tests and tooling see everything; nothing sees them.
 	{path: "hack", own: []string{"hack/..."}},

@@ -31,6 +31,7 @@ type Feed struct {
 
 	mu      sync.Mutex
 	trouble error
+	news    int
 }
 
 // watched is one watched list.
@@ -111,10 +112,18 @@ func (f *Feed) Trouble() error {
 	return f.trouble
 }
 
+// News counts the changes that the watches have seen, and their troubles.
+func (f *Feed) News() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.news
+}
+
 // report notes that a watch has news, or its trouble.
 func (f *Feed) report(trouble error) {
 	f.mu.Lock()
 	f.trouble = trouble
+	f.news++
 	f.mu.Unlock()
 	f.wake()
 }

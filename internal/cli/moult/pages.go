@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package moult
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+	upgradev1 "moult.dev/moult/api/upgrade/v1"
+	"moult.dev/moult/internal/cli/source"
+	"moult.dev/moult/internal/cli/text"
+	"moult.dev/moult/internal/dashboard"
+	"moult.dev/moult/internal/view"
+)
+
+const (
+	// pagesEvery is how often the pages may change. Without a change they are updated after pagesAtLeast, because of their durations.
+	pagesEvery, pagesAtLeast = time.Second, 10 * time.Second
+	// logLines is how many lines of a failed pod are shown.
+	logLines = 30
+)
+
+// Pages are the web pages of a cluster. They show what commands say of it.
+type Pages struct {
+	*dashboard.Server
+	clock clock.WithTicker
+	src   *source.Source
+
+	// mu guards what the pages of nodes and rollouts are made of.
+	mu      sync.Mutex
+	cluster *view.Cluster
+	found   source.Found
+	now     time.Time
+}
+
+// NewPages returns the pages of what the source may read. They show nothing until Run.
+func NewPages(clk clock.WithTicker, src *source.Source) *Pages {
+	c := &Pages{clock: clk, src: src}
+	c.Server = dashboard.New(dashboard.Reader{Why: c.why, Preview: c.preview, Logs: c.logs})
+	return c
+}
+
+// Run publishes the state after changes, until the context ends.
+func (c *Pages) Run(ctx context.Context) error {
+	own := c.src.Namespace
+	c.src.Namespace = ""
+	watches := c.src.Follow()
+	ticker := c.clock.NewTicker(pagesEvery)
+	defer ticker.Stop()
+	var last *dashboard.State
+	seen := 0
+	return watches.Run(ctx, c.clock, ticker.C(), func() (bool, error) {
+		now, news := c.clock.Now(), watches.News()
+		if last != nil && (now.Before(last.At.Add(pagesEvery)) || news == seen && now.Before(last.At.Add(pagesAtLeast))) {
+			return false, nil
+		}
+		c.src.Notes = nil
+		next, err := c.read(ctx, now)
+		if apierrors.IsForbidden(err) && last == nil && c.src.Namespace != own {
+			c.src.Namespace, c.src.Notes = own, nil
+			next, err = c.read(ctx, now)
+		}
+		trouble := watches.Trouble()
+		if err != nil && (last == nil || trouble == nil) {
+			return false, err
+		}
+		if err != nil {
+			next = &dashboard.State{Rollouts: last.Rollouts, Budgets: last.Budgets, Nodes: last.Nodes}
+		}
+		next.At, next.Notes = now, slices.Clone(c.src.Notes)
+		if trouble != nil {
+			next.Notes = append(next.Notes, "What is shown may be out of date: "+trouble.Error())
+		}
+		if c.src.Namespace != "" {
+			next.Notes = append(next.Notes, "Only rollouts of namespace "+c.src.Namespace+" and NodeRollouts are shown: others may not be listed.")
+		}
+		c.Publish(next)
+		last, seen = next, news
+		return false, nil
+	})
+}
+
+// read reads the cluster.
+func (c *Pages) read(ctx context.Context, now time.Time) (*dashboard.State, error) {
+	found, errRollouts := c.src.ReadRollouts(ctx, source.Target{})
+	nodes, errNodes := c.src.ReadNodes(ctx)
+	budgets, errBudgets := c.src.ReadBudgets(ctx)
+	if err := cmp.Or(errRollouts, errNodes, errBudgets); err != nil {
+		return nil, err
+	}
+	daemons, err := c.src.ReadDaemons(ctx, found.DaemonSets, nil)
+	if err != nil {
+		return nil, err
+	}
+	cluster := view.See(found.Plans, nodes, budgets, now).Daemons(daemons).NodeRollouts(found.NodeRollouts)
+	if nodes == nil {
+		c.src.Notes = append(c.src.Notes, source.NoNodes)
+	} else {
+		cluster.OwnNode(c.src.ReadOperatorNode(ctx))
+		if err := c.src.ReadPodGates(ctx, cluster, ""); err != nil {
+			return nil, err
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cluster, c.found, c.now = cluster, found, now
+	all := make([]*corev1.Node, len(nodes))
+	for i := range nodes {
+		all[i] = &nodes[i]
+	}
+	return &dashboard.State{Rollouts: cluster.Rollouts(), Budgets: cluster.Budgets(), Nodes: all}, nil
+}
+
+// why explains a node.
+func (c *Pages) why(_ context.Context, node string) (text.Lines, bool, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w, ok := c.cluster.Why(node)
+	if !ok {
+		return nil, false, nil
+	}
+	return explain(&w, c.now), true, nil
+}
+
+// preview says what a rollout would do.
+func (c *Pages) preview(_ context.Context, kind, namespace, name string) (text.Lines, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := subjectOf(&c.found, kind, namespace, name)
+	if s == nil {
+		return nil, errors.New("the rollout is gone")
+	}
+	var r result
+	switch {
+	case s.eds != nil:
+		r.Preview = c.cluster.PreviewDaemonSet(s.eds, s.Supposition)
+	case s.hosts != nil:
+		r.Preview = c.cluster.PreviewNodeRollout(s.hosts, s.Supposition)
+	default:
+		r.Preview = c.cluster.Preview(s.plan, s.Supposition)
+	}
+	var l text.Lines
+	(&previewCommand{limit: 10}).draw(&l, &r, s, c.now)
+	return l, nil
+}
+
+// subjectOf returns a rollout that was found; nil if it was not.
+func subjectOf(found *source.Found, kind, namespace, name string) *subject {
+	switch kind {
+	case source.Plan.Name:
+		for i := range found.Plans {
+			if p := &found.Plans[i]; p.Namespace == namespace && p.Name == name {
+				return newSubject(p, 0)
+			}
+		}
+	case source.DaemonSet.Name:
+		for i := range found.DaemonSets {
+			if d := &found.DaemonSets[i]; d.Namespace == namespace && d.Name == name {
+				return newSubject(d, 0)
+			}
+		}
+	case source.NodeRollout.Name:
+		for i := range found.NodeRollouts {
+			if n := &found.NodeRollouts[i]; n.Name == name {
+				return newSubject(n, 0)
+			}
+		}
+	}
+	return nil
+}
+
+// logs returns the last lines of the pod that a rollout ran on a node: of the newest one that has failed, or else of the newest.
+func (c *Pages) logs(ctx context.Context, kind, namespace, name, node string) (string, error) {
+	var of labels.Set
+	switch kind {
+	case source.Plan.Name:
+		of = labels.Set{upgradev1.LabelPlan: name, upgradev1.LabelNode: node}
+	case source.DaemonSet.Name:
+		of = labels.Set{edsv1.LabelName: name}
+	default:
+		return "The host's own log has them: this rollout runs no pod.", nil
+	}
+	on := source.OnNode(node)
+	on.LabelSelector = of.String()
+	pods, err := c.src.Core.Pods(namespace).List(ctx, on)
+	if err != nil {
+		return "", fmt.Errorf("listing pods, %w", err)
+	}
+	if len(pods.Items) == 0 {
+		return "Its pod is gone.", nil
+	}
+	newest := slices.MaxFunc(pods.Items, func(a, b corev1.Pod) int {
+		failed := func(p *corev1.Pod) int { return len(text.When(p.Status.Phase == corev1.PodFailed, "f")) }
+		return cmp.Or(failed(&a)-failed(&b), a.CreationTimestamp.Compare(b.CreationTimestamp.Time))
+	})
+	container := newest.Spec.Containers[0].Name
+	for _, s := range slices.Concat(newest.Status.InitContainerStatuses, newest.Status.ContainerStatuses) {
+		if ended := cmp.Or(s.State.Terminated, s.LastTerminationState.Terminated); ended != nil && ended.ExitCode != 0 {
+			container = s.Name
+			break
+		}
+	}
+	lines, err := c.src.Core.Pods(namespace).GetLogs(newest.Name, &corev1.PodLogOptions{Container: container, TailLines: ptr.To[int64](logLines)}).DoRaw(ctx)
+	if err != nil {
+		return "", fmt.Errorf("reading the log of pod %s, %w", newest.Name, err)
+	}
+	return string(lines), nil
+}

@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dashboard
+
+import (
+	"bufio"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/cli/text"
+	"moult.dev/moult/internal/view"
+)
+
+var noon = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+
+const evil = `<script>alert("x")</script>`
+
+func aNode(name, zone string, cordoned, ready bool) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelTopologyZone: zone}}}
+	n.Spec.Unschedulable = cordoned
+	status := corev1.ConditionFalse
+	if ready {
+		status = corev1.ConditionTrue
+	}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status}}
+	return n
+}
+
+// aState has a rollout with a node in each state, and one of which nothing is known but its name.
+func aState() *State {
+	since := &metav1.Time{Time: noon.Add(-90 * time.Second)}
+	plan := view.Rollout{
+		Kind: "Plan", Namespace: "system-upgrade", Name: "k3s", Version: "v1.33.1", State: view.Stalled, Halted: "2 nodes failed " + evil, Since: since,
+		Counts: v1alpha1.UnitCounts{Total: 5, Updated: 1, Updating: 1, Failed: 1, Waiting: 2},
+		Nodes: []view.Node{
+			{Node: "a", State: v1alpha1.UnitFailed, Reason: "JobFailed", Message: "exit code 1 " + evil, Since: since},
+			{Node: "b", State: v1alpha1.UnitUpdating, Phase: "Draining", Since: since},
+			{Node: "c", State: v1alpha1.UnitOutdated, Reason: v1alpha1.ReasonMaxConcurrent, Message: "1 of 1 nodes are in a turn"},
+			{Node: "d", State: v1alpha1.UnitOutdated},
+			{Node: "e", State: v1alpha1.UnitUpdated},
+		},
+	}
+	daemon := view.Rollout{Kind: "NodeRollout", Name: "hosts", State: view.Complete, Nodes: []view.Node{{Node: "a", State: v1alpha1.UnitUpdated}}}
+	return &State{
+		At: noon, Rollouts: []view.Rollout{plan, daemon},
+		Nodes: []*corev1.Node{
+			aNode("a", "z1", false, true), aNode("b", "z1", true, true), aNode("c", "z2", false, false), aNode("d", "z2", false, true),
+			aNode("e", "z2", false, true), aNode("f", "", false, true),
+		},
+		Budgets: []view.Budget{{Name: "all", State: view.BudgetExhausted, Matched: 6, Unavailable: 2, Limit: ptr.To(2), Allowed: ptr.To[int32](0)}},
+	}
+}
+
+func aServer(states ...*State) *Server {
+	s := New(Reader{
+		Why: func(_ context.Context, node string) (text.Lines, bool, error) {
+			return text.Lines{{text.Red.Of("node " + node + " is blocked " + evil)}}, node != "nobody", nil
+		},
+		Preview: func(context.Context, string, string, string) (text.Lines, error) {
+			return nil, errors.New("nodes can't be listed")
+		},
+		Logs: func(_ context.Context, kind, namespace, name, node string) (string, error) {
+			return strings.Join([]string{kind, namespace, name, node, evil}, " "), nil
+		},
+	})
+	for _, state := range states {
+		s.Publish(state)
+	}
+	return s
+}
+
+func get(t *testing.T, s *Server, path string) (int, http.Header, string) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+	return w.Code, w.Header(), w.Body.String()
+}
+
+// Each page shows what it should, and nothing that others wrote becomes markup.
+func TestPages(t *testing.T) {
+	s := aServer(aState())
+	for path, wants := range map[string][]string{
+		"/": {
+			"<!doctype html>", "Plan system-upgrade/k3s is halted", "Node a has failed", "2 of at most 2 unavailable",
+			`<th scope="row">z1</th><td>2</td><td>1</td><td>1</td><td>0</td>`, `href="/rollouts/NodeRollout/-/hosts"`,
+		},
+		"/?by=absent": {`<th scope="row">(none)</th><td>6</td>`},
+		"/rollouts/Plan/system-upgrade/k3s": {
+			"1 of 5 updated, 1 updating, 2 waiting, 1 failed", "Halted: 2 nodes failed", "<td>Draining</td><td>90s</td>", "MaxConcurrent", "nodes can&#39;t be listed",
+			"kubectl moult retry plan/k3s -n system-upgrade", `data-log="/logs/Plan/system-upgrade/k3s/a"`,
+			`<rect class="updated" x="0" width="200"`,
+		},
+		"/rollouts/NodeRollout/-/hosts": {"<h1>NodeRollout hosts</h1>", "kubectl moult status nr/hosts"},
+		"/nodes/a":                      {"<h1>Node a</h1>", "JobFailed: exit code 1", `<span class="red">node a is blocked`},
+	} {
+		code, header, body := get(t, s, path)
+		if code != http.StatusOK || strings.Contains(body, "<script>") || !strings.Contains(header.Get("Content-Security-Policy"), "default-src 'none'") {
+			t.Errorf("%s: %d, %v\n%s", path, code, header, body)
+		}
+		for _, want := range wants {
+			if !strings.Contains(body, want) {
+				t.Errorf("%s lacks %q:\n%s", path, want, body)
+			}
+		}
+		if _, _, part := get(t, s, path+map[bool]string{true: "&part", false: "?part"}[strings.Contains(path, "?")]); strings.Contains(part, "<!doctype") || !strings.Contains(body, part) {
+			t.Errorf("%s: the part is not what the page has in its middle", path)
+		}
+	}
+}
+
+func TestWhatIsNotThere(t *testing.T) {
+	s := aServer(aState())
+	for path, want := range map[string]int{
+		"/nodes/nobody": http.StatusNotFound, "/rollouts/Plan/system-upgrade/none": http.StatusNotFound, "/rollouts/Plan/-/k3s": http.StatusNotFound,
+		"/other": http.StatusNotFound, "/nodes?name=a": http.StatusSeeOther, "/assets/dashboard.css": http.StatusOK,
+	} {
+		if code, _, _ := get(t, s, path); code != want {
+			t.Errorf("%s: %d, want %d", path, code, want)
+		}
+	}
+	if code, header, _ := get(t, aServer(), "/"); code != http.StatusServiceUnavailable || header.Get("Refresh") == "" {
+		t.Errorf("before the cluster was read: %d, %v", code, header)
+	}
+}
+
+// A log is text, whatever is in it.
+func TestLogs(t *testing.T) {
+	code, header, body := get(t, aServer(aState()), "/logs/NodeRollout/-/hosts/a")
+	if code != http.StatusOK || header.Get("Content-Type") != "text/plain; charset=utf-8" || body != "NodeRollout  hosts a "+evil {
+		t.Errorf("%d, %v, %q", code, header, body)
+	}
+}
+
+type fleetAnswer struct {
+	Groups []struct {
+		Name, States, Marks string
+		Nodes               []string
+		Texts               []int
+	}
+	Texts []string
+}
+
+func readFleet(t *testing.T, s *Server, path string) (fleet fleetAnswer, size int) {
+	t.Helper()
+	_, _, body := get(t, s, path)
+	zip, err := gzip.NewReader(strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.NewDecoder(zip).Decode(&fleet); err != nil {
+		t.Fatal(err)
+	}
+	return fleet, len(body)
+}
+
+// A node shows its most urgent part, and its own state.
+func TestFleet(t *testing.T) {
+	fleet, _ := readFleet(t, aServer(aState()), "/fleet.json")
+	got := ""
+	for _, g := range fleet.Groups {
+		got += g.Name + "=" + strings.Join(g.Nodes, "") + "/" + g.States + "/" + g.Marks + " "
+	}
+	if want := "(none)=f/-/. z1=ab/FU/.c z2=cde/WND/x.. "; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if text := fleet.Texts[fleet.Groups[2].Texts[0]]; text != "Plan system-upgrade/k3s: waiting, MaxConcurrent" {
+		t.Error(text)
+	}
+}
+
+// Ten thousand nodes are sent in less than 2 MB.
+func TestLargeFleet(t *testing.T) {
+	state := &State{At: noon, Rollouts: []view.Rollout{{Kind: "Plan", Namespace: "ns", Name: "p"}}}
+	for i := range 10_000 {
+		name := fmt.Sprintf("ip-10-%d-%d-%d.eu-central-1.compute.internal", i/6400, i/80%80, i%80)
+		state.Nodes = append(state.Nodes, aNode(name, fmt.Sprintf("eu-central-1%c", 'a'+i%3), i%100 == 0, true))
+		state.Rollouts[0].Nodes = append(state.Rollouts[0].Nodes, view.Node{Node: name, State: v1alpha1.UnitOutdated, Reason: v1alpha1.ReasonMaxConcurrent})
+	}
+	s := aServer(state)
+	_, _, page := get(t, s, "/")
+	fleet, size := readFleet(t, s, "/fleet.json")
+	if len(fleet.Groups) != 3 || size+len(page) > 500_000 {
+		t.Errorf("%d groups in %d bytes, and a page of %d bytes", len(fleet.Groups), size, len(page))
+	}
+}
+
+// A viewer sees the rollouts that he may list, and nothing that names others. Only one who may list everything sees all.
+func TestViewers(t *testing.T) {
+	state := aState()
+	state.Rollouts = append(state.Rollouts, view.Rollout{
+		Kind: "Plan", Namespace: "team", Name: "own", State: view.Waiting, Message: "node c is claimed by Plan/system-upgrade/k3s",
+		Wave:  &v1alpha1.WaveStatus{Name: "first", Message: "k3s is ahead"},
+		Nodes: []view.Node{{Node: "c", State: v1alpha1.UnitOutdated, Reason: v1alpha1.ReasonClaimed, Message: "claimed by Plan/system-upgrade/k3s"}},
+	})
+	s := aServer(state)
+	for name, tc := range map[string]struct {
+		may   May
+		codes map[string]int
+		all   bool
+	}{
+		"everything": {func(string, string) bool { return true }, map[string]int{"/rollouts/Plan/system-upgrade/k3s": 200, "/nodes/c": 200}, true},
+		"one namespace": {
+			func(_, namespace string) bool { return namespace == "team" },
+			map[string]int{"/rollouts/Plan/system-upgrade/k3s": 404, "/rollouts/NodeRollout/-/hosts": 404, "/rollouts/Plan/team/own": 200, "/nodes/c": 404}, false,
+		},
+		"all but budgets": {
+			func(kind, _ string) bool { return kind != "NodeDisruptionBudget" },
+			map[string]int{"/rollouts/Plan/system-upgrade/k3s": 200, "/nodes/c": 404}, false,
+		},
+		"nothing": {func(string, string) bool { return false }, map[string]int{"/rollouts/Plan/team/own": 404, "/nodes/c": 404}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tc.codes["/"], tc.codes["/fleet.json"] = 200, 200
+			for path, want := range tc.codes {
+				w := httptest.NewRecorder()
+				s.ServeHTTP(w, ForViewer(httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil), tc.may))
+				body := w.Body.String()
+				if path == "/fleet.json" {
+					zip, err := gzip.NewReader(w.Body)
+					if err != nil {
+						t.Fatal(err)
+					}
+					text, err := io.ReadAll(zip)
+					if err != nil {
+						t.Fatal(err)
+					}
+					body = string(text)
+				}
+				if w.Code != want {
+					t.Errorf("%s: %d, want %d", path, w.Code, want)
+				}
+				if name == "one namespace" && strings.Contains(body, "k3s") || name == "nothing" && strings.Contains(body, "team/own") {
+					t.Errorf("%s names a rollout that may not be seen:\n%s", path, body)
+				}
+				if path == "/" && strings.Contains(body, "2 of at most 2 unavailable") != tc.all {
+					t.Errorf("budgets are shown to those who may see all: %t", !tc.all)
+				}
+			}
+		})
+	}
+}
+
+// A browser hears of each newer state, and of the present one when it connects again.
+func TestChanges(t *testing.T) {
+	s := aServer(aState())
+	server := httptest.NewServer(s)
+	defer server.Close()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/changes", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := server.Client().Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	lines := bufio.NewScanner(answer.Body)
+	next := func() string {
+		for lines.Scan() {
+			if text, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
+				return text
+			}
+		}
+		return "the end"
+	}
+	if got := next(); got != "1" {
+		t.Fatal(got)
+	}
+	s.Publish(aState())
+	if got := next(); got != "2" {
+		t.Error(got)
+	}
+}
+
+func BenchmarkFleetOfTenThousand(b *testing.B) {
+	state := aState()
+	for i := range 10_000 {
+		name := fmt.Sprintf("node-%05d", i)
+		state.Nodes = append(state.Nodes, aNode(name, string('a'+rune(i%3)), false, true))
+		state.Rollouts[0].Nodes = append(state.Rollouts[0].Nodes, view.Node{Node: name, State: v1alpha1.UnitOutdated, Reason: v1alpha1.ReasonMaxConcurrent})
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		s := aServer(state)
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, httptest.NewRequestWithContext(b.Context(), http.MethodGet, "/", nil))
+		s.ServeHTTP(w, httptest.NewRequestWithContext(b.Context(), http.MethodGet, "/fleet.json", nil))
+	}
+}

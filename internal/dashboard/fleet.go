@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dashboard
+
+import (
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	g "maragu.dev/gomponents"
+	h "maragu.dev/gomponents/html"
+
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/cli/text"
+	"moult.dev/moult/internal/view"
+)
+
+// cell is the state of a node in the fleet, as a letter: the most urgent of its units.
+type cell byte
+
+// The cells, the most urgent first.
+const (
+	cellFailed   cell = 'F'
+	cellUpdating cell = 'U'
+	cellSoaking  cell = 'S'
+	cellWaiting  cell = 'W'
+	cellNext     cell = 'N'
+	cellUpdated  cell = 'D'
+	cellNone     cell = '-' // no rollout selects it
+)
+
+const cells = "FUSWND-"
+
+var cellWords = map[cell]string{
+	cellFailed: "failed", cellUpdating: "updating", cellSoaking: "soaking", cellWaiting: "waiting", cellNext: "next",
+	cellUpdated: "updated", cellNone: "in no rollout",
+}
+
+func cellOf(n *view.Node) cell {
+	switch n.State {
+	case v1alpha1.UnitFailed:
+		return cellFailed
+	case v1alpha1.UnitUpdating:
+		return cellUpdating
+	case v1alpha1.UnitSoaking:
+		return cellSoaking
+	case v1alpha1.UnitUpdated:
+		return cellUpdated
+	}
+	if n.Reason == "" {
+		return cellNext
+	}
+	return cellWaiting
+}
+
+// fleetNode is a node of the fleet.
+type fleetNode struct {
+	name, text string
+	cell       cell
+	mark       byte // 'x': not ready; 'c': cordoned; else '.'
+}
+
+// group is the nodes with one value of a label.
+type group struct {
+	name  string
+	nodes []*fleetNode
+}
+
+// Labels by which nodes are grouped: a zone, and the pools of the clouds and of others.
+var groupLabels = []string{
+	corev1.LabelTopologyZone, "eks.amazonaws.com/nodegroup", "cloud.google.com/gke-nodepool", "kubernetes.azure.com/agentpool",
+	"karpenter.sh/nodepool", "node.kubernetes.io/instance-type",
+}
+
+// groups returns the nodes by the value of a label.
+func (s *State) groups(label string) []group {
+	units := make(map[string]*fleetNode, len(s.Nodes))
+	for i := range s.Rollouts {
+		r := &s.Rollouts[i]
+		for j := range r.Nodes {
+			n := &r.Nodes[j]
+			c, known := cellOf(n), units[n.Node]
+			if known != nil && strings.IndexByte(cells, byte(known.cell)) <= strings.IndexByte(cells, byte(c)) {
+				continue
+			}
+			text := r.Kind + " " + r.FullName() + ": " + cellWords[c]
+			for _, more := range []string{string(n.Phase), string(n.Reason)} {
+				if more != "" {
+					text += ", " + more
+				}
+			}
+			units[n.Node] = &fleetNode{name: n.Node, text: text, cell: c}
+		}
+	}
+	byValue := map[string]*group{}
+	for _, of := range s.Nodes {
+		n := units[of.Name]
+		if n == nil {
+			n = &fleetNode{name: of.Name, text: cellWords[cellNone], cell: cellNone}
+		}
+		switch {
+		case !view.IsNodeReady(of):
+			n.mark = 'x'
+		case of.Spec.Unschedulable:
+			n.mark = 'c'
+		default:
+			n.mark = '.'
+		}
+		value := cmp.Or(of.Labels[label], "(none)")
+		if byValue[value] == nil {
+			byValue[value] = &group{name: value}
+		}
+		byValue[value].nodes = append(byValue[value].nodes, n)
+	}
+	groups := make([]group, 0, len(byValue))
+	for _, name := range slices.Sorted(maps.Keys(byValue)) {
+		groups = append(groups, *byValue[name])
+	}
+	return groups
+}
+
+// fleetJSON sends the fleet in a compact form: names and states as text, and each distinct text once.
+func (s *Server) fleetJSON(w http.ResponseWriter, r *http.Request) {
+	state := s.seen(r)
+	if state == nil {
+		http.Error(w, "The cluster is being read.", http.StatusServiceUnavailable)
+		return
+	}
+	body, err := state.fleet(groupBy(r))
+	if err != nil {
+		failed(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Encoding", "gzip")
+	_, _ = w.Write(body) // The browser may be gone.
+}
+
+// fleet returns the compressed answer. All browsers that group by the same label get the same bytes.
+func (s *State) fleet(label string) ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if body := s.fleets[label]; body != nil {
+		return body, nil
+	}
+	type jsonGroup struct {
+		Name   string   `json:"name"`
+		Nodes  []string `json:"nodes"`
+		States string   `json:"states"`
+		Marks  string   `json:"marks"`
+		Texts  []int    `json:"texts"`
+	}
+	answer := struct {
+		Groups []jsonGroup `json:"groups"`
+		Texts  []string    `json:"texts"`
+	}{Groups: []jsonGroup{}, Texts: []string{}}
+	known := map[string]int{}
+	for _, from := range s.groups(label) {
+		of := jsonGroup{Name: from.name}
+		var states, marks []byte
+		for _, n := range from.nodes {
+			i, ok := known[n.text]
+			if !ok {
+				i = len(answer.Texts)
+				known[n.text], answer.Texts = i, append(answer.Texts, n.text)
+			}
+			of.Nodes, of.Texts = append(of.Nodes, n.name), append(of.Texts, i)
+			states, marks = append(states, byte(n.cell)), append(marks, n.mark)
+		}
+		of.States, of.Marks = string(states), string(marks)
+		answer.Groups = append(answer.Groups, of)
+	}
+	var out bytes.Buffer
+	zip, _ := gzip.NewWriterLevel(&out, gzip.BestSpeed) // The level is valid.
+	if err := json.NewEncoder(zip).Encode(answer); err != nil {
+		return nil, fmt.Errorf("encoding the fleet, %w", err)
+	}
+	if err := zip.Close(); err != nil {
+		return nil, fmt.Errorf("compressing the fleet, %w", err)
+	}
+	s.fleets[label] = out.Bytes()
+	return out.Bytes(), nil
+}
+
+// groupBy returns the label by which a request groups nodes.
+func groupBy(r *http.Request) string { return cmp.Or(r.URL.Query().Get("by"), groupLabels[0]) }
+
+func (s *Server) fleetPage(r *http.Request, at *State) (string, g.Group, error) {
+	const title = "Fleet"
+	by := groupBy(r)
+	var rows []g.Group
+	for i := range at.Rollouts {
+		r := &at.Rollouts[i]
+		rows = append(rows, g.Group{
+			rolloutLink(r),
+			g.Group{state(string(r.State)), words(text.When(r.Paused, " (paused)"), " ", text.Since(r.Since, at.At))},
+			words(r.Version),
+			words(text.JoinNonEmpty(", ", fmt.Sprintf("%d of %d updated", r.Counts.Updated, r.Counts.Total),
+				text.When(r.Counts.Updating > 0, "%d updating", r.Counts.Updating), text.When(r.Counts.Failed > 0, "%d failed", r.Counts.Failed))),
+			words(r.Message),
+		})
+	}
+	act := list("act", g.Map(at.attention(), func(a attention) g.Node {
+		return g.Group{g.If(a.Path == "", words(a.What)), g.If(a.Path != "", link(a.Path, a.What)), words(text.When(a.Message != "", ": %s", a.Message))}
+	}))
+	budgets := list("gauges", g.Map(at.Budgets, func(b view.Budget) g.Node { return gauge(&b) }))
+	return title, append(heading(title, at),
+		section("act", "Needs a person", orNothing(act, "Nothing.")),
+		section("rollouts", "Rollouts", orNothing(table("Rollouts", []string{"Rollout", "State", "Version", "Nodes", "Message"}, rows), "There are none.")),
+		section("budgets", "Budgets", orNothing(budgets, "There are none.")),
+		section("nodes", "Nodes",
+			h.Form(h.Class("by"), h.Action("/"),
+				h.Label(g.Text("Group by label "), h.Input(h.Name("by"), h.List("labels"), h.Value(by), g.Attr("spellcheck", "false"))), g.Text(" "), button("Group"),
+				h.DataList(h.ID("labels"), g.Map(groupLabels, func(l string) g.Node { return h.Option(h.Value(l)) }))),
+			legend(),
+			h.Div(h.ID("fleet"), h.Data("by", by)),
+			h.P(h.ID("tip"), h.Role("status")),
+			table("Nodes by "+by, append([]string{"Group", "Nodes"}, cellNames()...), countRows(at.groups(by))),
+		),
+	), nil
+}
+
+func cellNames() (all []string) {
+	for _, c := range []cell(cells) {
+		all = append(all, cellWords[c])
+	}
+	return all
+}
+
+// legend explains the cells, which the browser draws.
+func legend() g.Node {
+	key := func(kind, letter, name string) g.Node {
+		return g.Group{
+			h.Canvas(h.Class("key"), h.Data(kind, letter), h.Width("14"), h.Height("14"), h.Aria("hidden", "true")), g.Text(" " + name),
+		}
+	}
+	var all []g.Node
+	for _, c := range []cell(cells) {
+		all = append(all, key("cell", string(c), cellWords[c]))
+	}
+	return list("legend", append(all, key("mark", "c", "cordoned"), key("mark", "x", "not ready")))
+}
+
+// countRows count the nodes of each group by their state.
+func countRows(groups []group) (rows []g.Group) {
+	for _, of := range groups {
+		row := g.Group{words(of.name), g.Text(strconv.Itoa(len(of.nodes)))}
+		for _, c := range []cell(cells) {
+			count := 0
+			for _, n := range of.nodes {
+				if n.cell == c {
+					count++
+				}
+			}
+			row = append(row, g.Text(strconv.Itoa(count)))
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// gauge shows how much of a budget is used up, and by what.
+func gauge(b *view.Budget) g.Node {
+	var meter, holders g.Node
+	if b.Limit != nil {
+		limit := max(*b.Limit, 1)
+		of := strconv.Itoa(limit)
+		meter = g.El("meter", g.Attr("min", "0"), g.Attr("max", of), g.Attr("low", of), g.Attr("optimum", "0"),
+			h.Value(strconv.Itoa(min(b.Unavailable, limit))), h.Aria("label", "Used up of budget "+b.Name))
+	}
+	if len(b.Holders) > 0 {
+		holders = folded("budget-"+b.Name, "Used up by", list("", g.Map(b.Holders, func(by v1alpha1.BudgetHolder) g.Node {
+			return g.Group{nodeLink(by.Node), words(" ", by.Message)}
+		})))
+	}
+	return g.Group{h.Strong(words(b.Name)), g.Text(" "), state(string(b.State)), g.Text(" "), meter, words(" ", b.Line()), line("dim", blockedBy(b)), holders}
+}
+
+// attention is something that a person must do.
+type attention struct {
+	What, Message string
+	// Path is the page about it; empty if there is none.
+	Path string
+}
+
+// attention lists what needs a person, the most urgent first.
+func (s *State) attention() (all []attention) {
+	var failed []attention
+	for i := range s.Rollouts {
+		r := &s.Rollouts[i]
+		at := rolloutPath(r.Kind, r.Namespace, r.Name)
+		named := r.Kind + " " + r.FullName()
+		switch {
+		case r.Halted != "":
+			all = append(all, attention{named + " is halted", r.Halted, at})
+		case r.State == view.Stalled:
+			all = append(all, attention{named + " is stalled", r.Message, at})
+		case r.Wave != nil && r.Wave.State == v1alpha1.WaveWaitingForApproval && r.State != view.Complete:
+			all = append(all, attention{named + " waits for approval", "wave " + r.Wave.Name, at})
+		case r.Canary != nil && r.Canary.State == view.CanaryFailed:
+			all = append(all, attention{named + ": its canary has failed", r.Canary.Message, at})
+		case r.State == view.Pending && r.Message != "":
+			all = append(all, attention{named + " is pending", r.Message, at})
+		}
+		for j := range r.Nodes {
+			n := &r.Nodes[j]
+			if n.State == v1alpha1.UnitFailed && n.RetryAt == nil && !n.ContinuesFailed() {
+				failed = append(failed, attention{"Node " + n.Node + " has failed in " + named, string(n.Reason) + ": " + n.Message, nodePath(n.Node)})
+			}
+		}
+	}
+	for i := range s.Budgets {
+		if b := &s.Budgets[i]; b.State == view.BudgetInvalid {
+			all = append(all, attention{"NodeDisruptionBudget " + b.Name + " is invalid", blockedBy(b), ""})
+		}
+	}
+	const most = 20
+	if len(failed) > most {
+		failed = append(failed[:most], attention{fmt.Sprintf("%d more nodes have failed", len(failed)-most), "", ""})
+	}
+	return append(all, failed...)
+}
+
+func blockedBy(b *view.Budget) string {
+	var all []string
+	for _, block := range b.BlockedBy {
+		all = append(all, string(block.Gate)+": "+block.Message)
+	}
+	return strings.Join(all, "; ")
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dashboard
+
+import (
+	"context"
+	"net/http"
+
+	"moult.dev/moult/internal/view"
+)
+
+// May reports whether a viewer may list the objects of a kind in a namespace. An empty namespace means all, or a kind without namespaces.
+type May func(kind, namespace string) bool
+
+type viewerKey struct{}
+
+// ForViewer returns the request of a viewer with these rights. A request without rights is that of the user who runs the server.
+func ForViewer(r *http.Request, may May) *http.Request {
+	return r.WithContext(context.WithValue(r.Context(), viewerKey{}, may))
+}
+
+// seen returns the current state as the sender of a request may see it: whole, or the rollouts of some namespaces. The second has no messages,
+// budgets and nodes, because these name rollouts of other namespaces.
+func (s *Server) seen(r *http.Request) *State {
+	state, _ := s.current()
+	may, _ := r.Context().Value(viewerKey{}).(May)
+	if state == nil || may == nil {
+		return state
+	}
+	all := true
+	for _, kind := range []string{"Plan", "ExtendedDaemonSet", "NodeRollout", "NodeDisruptionBudget", "Node"} {
+		all = all && may(kind, "")
+	}
+	if all {
+		return state
+	}
+	part := &State{At: state.At, restricted: true, version: state.version, fleets: map[string][]byte{}}
+	part.Notes = append(part.Notes, "Only rollouts that you may list are shown, without messages: you may not list all rollouts, budgets and nodes.")
+	known := map[[2]string]bool{}
+	for _, rollout := range state.Rollouts {
+		of := [2]string{rollout.Kind, rollout.Namespace}
+		shown, ok := known[of]
+		if !ok {
+			shown = may(rollout.Kind, rollout.Namespace)
+			known[of] = shown
+		}
+		if shown {
+			part.Rollouts = append(part.Rollouts, withoutMessages(rollout))
+		}
+	}
+	return part
+}
+
+func withoutMessages(r view.Rollout) view.Rollout {
+	r.Message, r.Budgets, r.ScaleSets = "", nil, nil
+	if r.Halted != "" {
+		r.Halted = "too many nodes have failed"
+	}
+	if r.Wave != nil {
+		wave := *r.Wave
+		wave.Message = ""
+		r.Wave = &wave
+	}
+	nodes := make([]view.Node, len(r.Nodes))
+	for i, n := range r.Nodes {
+		n.Message = ""
+		nodes[i] = n
+	}
+	r.Nodes = nodes
+	return r
+}
