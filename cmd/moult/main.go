@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command moult is the operator (moult controller), the cordon and drain commands of Jobs, and moult set-image.
+// Command moult is the operator (moult controller), the cordon and drain commands of Jobs, moult set-image,
+// and moult dashboard.
 package main
 
 import (
@@ -29,7 +30,7 @@ func main() {
 		SilenceErrors: true,
 	}
 	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
-	root.AddCommand(newControllerCommand(), newSetImageCommand(streams))
+	root.AddCommand(newControllerCommand(), newSetImageCommand(streams), newDashboardCommand())
 	root.AddCommand(drain.NewCommands(clock.RealClock{}, streams)...)
 	root.SetArgs(ofPeers(os.Args))
 	if err := root.ExecuteContext(ctrl.SetupSignalHandler()); err != nil {

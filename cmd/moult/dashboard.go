@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	_ "embed"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/apis/apiserver"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/cert"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
+
+	"moult.dev/moult/internal/cli/moult"
+	"moult.dev/moult/internal/cli/source"
+	"moult.dev/moult/internal/dashboard"
+)
+
+// dashboardCommand is one call of moult dashboard.
+type dashboardCommand struct {
+	address, certFile, keyFile string
+}
+
+func newDashboardCommand() *cobra.Command {
+	c := &dashboardCommand{}
+	cmd := &cobra.Command{
+		Use:   "dashboard",
+		Short: "Serve web pages about rollouts to those who may list them",
+		Long: `Serve web pages about rollouts to those who may list them.
+
+Each request needs a token of the cluster: as a bearer token, for example from a proxy that authenticates users, or from the login page. Who may
+list all rollouts, budgets and nodes sees everything. Others see the rollouts that they may list. Nothing can be changed.`,
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE:              func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context()) },
+	}
+	cmd.Flags().StringVar(&c.address, "bind-address", ":8443", "Address to serve on.")
+	cmd.Flags().StringVar(&c.certFile, "tls-cert-file", "", "File with the certificate. It is read again when it changes. Empty means a self-signed one.")
+	cmd.Flags().StringVar(&c.keyFile, "tls-private-key-file", "", "File with the certificate's key.")
+	cmd.MarkFlagsRequiredTogether("tls-cert-file", "tls-private-key-file")
+	return cmd
+}
+
+// inCluster is where the program runs, or the cluster of KUBECONFIG.
+type inCluster struct{ config *rest.Config }
+
+func (c inCluster) Load() (*rest.Config, string, error) { return c.config, metav1.NamespaceAll, nil }
+
+func (c *dashboardCommand) run(ctx context.Context) error {
+	config, err := ctrl.GetConfig()
+	if err != nil {
+		return fmt.Errorf("finding the cluster, %w", err)
+	}
+	src, err := source.Connect(inCluster{config})
+	if err != nil {
+		return err
+	}
+	door, err := newDoor(config)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var group sync.WaitGroup
+	defer group.Wait()
+	certificate, err := c.certificate(ctx, &group)
+	if err != nil {
+		return err
+	}
+	pages := moult.NewPages(clock.RealClock{}, src)
+	pages.WithoutLogs()
+	server := &http.Server{
+		Addr: c.address, Handler: door.guard(pages.Server), ReadHeaderTimeout: 10 * time.Second,
+		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate},
+	}
+	defer server.Close()
+	group.Go(func() {
+		if err := server.ListenAndServeTLS("", ""); !errors.Is(err, http.ErrServerClosed) {
+			cancel(fmt.Errorf("serving pages, %w", err))
+		}
+	})
+	if err := pages.Run(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// certificate returns what finds the certificate of a connection.
+func (c *dashboardCommand) certificate(ctx context.Context, group *sync.WaitGroup) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
+	if c.certFile != "" {
+		watcher, err := certwatcher.New(c.certFile, c.keyFile)
+		if err != nil {
+			return nil, fmt.Errorf("reading the certificate, %w", err)
+		}
+		group.Go(func() { _ = watcher.Start(ctx) }) // It ends with the context.
+		return watcher.GetCertificate, nil
+	}
+	certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey("moult-dashboard", []net.IP{net.IPv4(127, 0, 0, 1)}, []string{"localhost"})
+	if err != nil {
+		return nil, fmt.Errorf("making a certificate, %w", err)
+	}
+	made, err := tls.X509KeyPair(certPEM, keyPEM)
+	return func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &made, nil }, err
+}
+
+// door asks the API server who a viewer is, and what he may list.
+type door struct {
+	authenticator.Request
+	authorizer.Authorizer
+}
+
+func newDoor(config *rest.Config) (*door, error) {
+	clients, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client, %w", err)
+	}
+	backoff := &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 5}
+	who, _, err := authenticatorfactory.DelegatingAuthenticatorConfig{
+		Anonymous: &apiserver.AnonymousAuthConfig{Enabled: false}, CacheTTL: 10 * time.Second,
+		TokenAccessReviewClient: clients.AuthenticationV1(), TokenAccessReviewTimeout: 10 * time.Second, WebhookRetryBackoff: backoff,
+	}.New()
+	if err != nil {
+		return nil, fmt.Errorf("setting up authentication, %w", err)
+	}
+	what, err := authorizerfactory.DelegatingAuthorizerConfig{
+		SubjectAccessReviewClient: clients.AuthorizationV1(), AllowCacheTTL: 30 * time.Second, DenyCacheTTL: 10 * time.Second, WebhookRetryBackoff: backoff,
+	}.New()
+	if err != nil {
+		return nil, fmt.Errorf("setting up authorization, %w", err)
+	}
+	return &door{who, what}, nil
+}
+
+// cookie holds the token of a viewer who logged in by the page.
+const cookie = "moult-token"
+
+//go:embed login.html
+var loginPage []byte
+
+// guard lets in whom the API server knows. Others get the login page.
+func (d *door) guard(next http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")) })
+	mux.HandleFunc("POST /login", func(w http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(w, r.Body, 1<<16)
+		http.SetCookie(w, &http.Cookie{
+			Name: cookie, Value: r.PostFormValue("token"), Path: "/", Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode,
+		})
+		http.Redirect(w, r, "/", http.StatusSeeOther)
+	})
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		if token, err := r.Cookie(cookie); err == nil && r.Header.Get("Authorization") == "" {
+			r.Header.Set("Authorization", "Bearer "+token.Value)
+		}
+		viewer, ok, err := d.AuthenticateRequest(r)
+		if !ok || err != nil {
+			w.Header().Set("Content-Security-Policy", "default-src 'none'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+			w.Header().Set("Content-Type", "text/html; charset=utf-8")
+			w.Header().Set("Cache-Control", "no-store")
+			w.WriteHeader(http.StatusUnauthorized)
+			_, _ = w.Write(loginPage)
+			return
+		}
+		next.ServeHTTP(w, dashboard.ForViewer(r, func(kind, namespace string) bool {
+			return d.mayList(r.Context(), viewer, resources[kind], namespace)
+		}))
+	})
+	return mux
+}
+
+// resources are those of the kinds that the pages show.
+var resources = map[string]schema.GroupVersionResource{
+	source.Plan.Name: source.Plan.Resource, source.DaemonSet.Name: source.DaemonSet.Resource, source.NodeRollout.Name: source.NodeRollout.Resource,
+	source.Budget.Name: source.Budget.Resource, source.Node.Name: source.Node.Resource,
+}
+
+// mayList asks the API server. A failure is a refusal.
+func (d *door) mayList(ctx context.Context, viewer *authenticator.Response, of schema.GroupVersionResource, namespace string) bool {
+	decision, _, err := d.Authorize(ctx, authorizer.AttributesRecord{
+		User: viewer.User, Verb: "list", APIGroup: of.Group, APIVersion: of.Version, Resource: of.Resource, Namespace: namespace, ResourceRequest: true,
+	})
+	return err == nil && decision == authorizer.DecisionAllow
+}
