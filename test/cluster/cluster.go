@@ -221,7 +221,7 @@ func (o Options) prepare(ctx context.Context) (spec, error) {
 		if err := CanRunMachines(); err != nil {
 			return spec{}, err
 		}
-		if err := installPackages(ctx, o.Log); err != nil {
+		if err := installPackages(ctx, o.Log, missingPackages); err != nil {
 			return spec{}, err
 		}
 	}

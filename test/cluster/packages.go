@@ -133,8 +133,19 @@ func cniDir() string {
 	return ""
 }
 
-// installPackages installs what is missing, by Debian's package manager.
-func installPackages(ctx context.Context, log io.Writer) error {
+// InstallPackages installs what is missing, by Debian's package manager: the packages of these programs, by their names.
+func InstallPackages(ctx context.Context, log io.Writer, programs map[string]string) error {
+	return installPackages(ctx, log, func() (missing []string) {
+		for name, pkg := range programs {
+			if findTool(name) == "" {
+				missing = append(missing, pkg)
+			}
+		}
+		return missing
+	})
+}
+
+func installPackages(ctx context.Context, log io.Writer, missingPackages func() []string) error {
 	if len(missingPackages()) == 0 {
 		return nil
 	}
