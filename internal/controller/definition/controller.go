@@ -50,8 +50,15 @@ type Controller struct {
 }
 
 // NewController returns a controller of the definitions in wanted, by name. Those that are nil were not there at the start. When one of these
-// comes, all kinds are refused until the operator starts again. changed is called when what is refused may have changed.
+// comes, all kinds are refused until the operator starts again. changed is called when what is refused may have changed. Of the wanted schemas only
+// the status is kept: the others take megabytes.
 func NewController(wanted map[string]*apiextensionsv1.CustomResourceDefinition, changed func()) *Controller {
+	for _, want := range wanted {
+		if want != nil {
+			schema := want.Spec.Versions[0].Schema.OpenAPIV3Schema
+			maps.DeleteFunc(schema.Properties, func(name string, _ apiextensionsv1.JSONSchemaProps) bool { return name != "status" })
+		}
+	}
 	return &Controller{wanted: wanted, changed: changed, lacks: map[string]error{}}
 }
 
