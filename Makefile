@@ -26,7 +26,7 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 # Every folder of cmd is a program. MODULES are those whose go.mod `verify` keeps tidy.
 PROGRAMS := $(patsubst cmd/%/,%,$(sort $(dir $(wildcard cmd/*/*.go))))
 IN_IMAGES := $(filter moult moult-agent,$(PROGRAMS))
-MODULES := . tools
+MODULES := . tools hack/release
 # The packages of the kinds.
 API = $(patsubst %/,%,$(sort $(dir $(shell grep -rl --include='*.go' '^// +groupName=' api))))
 # Packages whose tests need neither an API server nor machines, but for those named TestAPI….
@@ -72,7 +72,7 @@ $(PROGRAMS:%=$(BIN)/%): $(BIN)/%:
 	$(if $(filter kubectl-moult,$*),@ln -sf kubectl-moult $(BIN)/kubectl-eds)
 
 .PHONY: images
-images: ## Build bin/images/*.tar: moult, moult-agent and busybox, for `ctr images import`.
+images: ## Build bin/images/*.tar: moult and moult-agent for this architecture, for `ctr images import`.
 	@$(if $(IN_IMAGES),$(MAKE) GOOS=linux BIN=$(BIN)/linux $(IN_IMAGES:%=$(BIN)/linux/%))
 	go run ./hack/image/cmd/image -bin $(BIN)/linux -o $(BIN)/images -version '$(VERSION)'
 
@@ -141,6 +141,7 @@ test-all: binaries $(BIN)/gotestsum ## Run every test there is, with full counts
 .PHONY: unit
 unit: ## Run the unit tests alone, with the race detector where there is a C compiler.
 	$(if $(shell command -v gcc cc clang),CGO_ENABLED=1 go test -race,go test) -skip '^TestAPI' $(ARGS) $(UNIT)
+	cd hack/release && go test $(ARGS) ./...
 
 FUZZTIME ?= 10s
 
@@ -213,6 +214,30 @@ verify-modules: ## Fail if a go.mod is not tidy or a dependency is not what go.s
 .PHONY: lines
 lines: ## Print the lines of product code of each package, without comments, blank lines and generated files.
 	@hack/lines.sh
+
+##@ Release
+
+DIST ?= dist
+PLATFORMS ?= linux/amd64,linux/arm64,darwin/amd64,darwin/arm64,windows/amd64,windows/arm64
+# Where users get the images and the plugin from. Both are written into manifests.
+REGISTRY ?= moult.dev
+DOWNLOADS ?= https://moult.dev/releases/$(VERSION)
+
+.PHONY: release
+release: needs-go ## Build all of a release into dist: images, manifests, chart, plugin, SBOMs, checksums; VERSION=vX.Y.Z, PLATFORMS for fewer.
+	rm -rf $(DIST)
+	cd hack/release && GOOS= GOARCH= go run . -root $(CURDIR) -o $(abspath $(DIST)) \
+		-version '$(VERSION)' -platforms '$(PLATFORMS)' -registry '$(REGISTRY)' -downloads '$(DOWNLOADS)'
+
+# The second build is of a clone in another folder, so neither that folder nor files outside of git can be in what is released.
+.PHONY: release-check
+release-check: ## Build a release of the commit that is checked out twice, in two folders, and fail where they differ.
+	rm -rf $(BIN)/release
+	$(MAKE) release DIST=$(BIN)/release/first VERSION='$(VERSION)'
+	clone=$$(mktemp -d) && trap 'rm -rf "$$clone"' EXIT && git clone --quiet . "$$clone" && \
+		$(MAKE) -C "$$clone" release DIST='$(abspath $(BIN))/release/second' VERSION='$(VERSION)'
+	diff $(BIN)/release/{first,second}/checksums.txt
+	@echo 'Both builds have the same checksums.'
 
 ##@ Cluster
 

@@ -46,6 +46,7 @@ go build -o "${BIN:-bin}/cluster" ./test/cluster/cmd/cluster
 	>"$logs/api.log" 2>&1 &
 api_pid=$!
 stage unit pkgname -skip '^TestAPI' "$@" "${unit[@]}" || failed+=(unit)
+(cd hack/release && go test -vet=off "$@" ./...) || failed+=(release)
 took unit
 wait $api_pid || failed+=(API)
 cat "$logs/api.log"

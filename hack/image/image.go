@@ -8,7 +8,6 @@ import (
 	"cmp"
 	"compress/gzip"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -28,13 +27,17 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Epoch is the timestamp of every file and every image: a build says nothing about when it ran.
+// Epoch is the timestamp of files and images that say no other: a build says nothing about when it ran.
 var Epoch = time.Unix(0, 0).UTC()
 
-// refName is the annotation by which an OCI layout's index names an image.
-const refName = "org.opencontainers.image.ref.name"
+// The annotations by which an archive's index names an image: containerd's, and the one of OCI.
+const (
+	imageName = "io.containerd.image.name"
+	refName   = "org.opencontainers.image.ref.name"
+)
 
 // Spec is what an image is made of.
 type Spec struct {
@@ -50,6 +53,8 @@ type Spec struct {
 	Labels map[string]string
 	// Architecture is the image's GOARCH. Empty means that of the running program.
 	Architecture string
+	// Created is the timestamp of the image and of each file in it. Zero means Epoch.
+	Created time.Time
 	// Files is the file system, by absolute path. Parent directories are made as needed.
 	Files map[string]File
 }
@@ -70,65 +75,102 @@ type File struct {
 	Mode fs.FileMode
 }
 
-// Build writes the image as a Docker archive to the file out, whole or not at all.
+// Build writes the image of one platform as an OCI archive to the file out, whole or not at all.
 func Build(ctx context.Context, spec Spec, out string) error {
-	img, err := assemble(ctx, spec)
-	if err != nil {
-		return fmt.Errorf("building image %s, %w", out, err)
-	}
-	var tags []string
-	for _, t := range spec.Tags {
-		tag, err := name.NewTag(t)
-		if err != nil {
-			return fmt.Errorf("building image %s, %w", out, err)
-		}
-		tags = append(tags, tag.String())
-	}
-	if err := replace(out, func(w io.Writer) error { return save(w, img, tags) }); err != nil {
-		return fmt.Errorf("writing image %s, %w", out, err)
-	}
-	return nil
+	_, err := BuildIndex(ctx, []Spec{spec}, out)
+	return err
 }
 
-// BuildLayout writes the image as an OCI layout into the directory dir, which must not hold one already.
-func BuildLayout(ctx context.Context, spec Spec, dir string) error {
-	img, err := assemble(ctx, spec)
+// BuildIndex writes one image for several architectures, with a spec for each, as an OCI archive to the file out, whole or not at all.
+// The names are those of the first spec. It returns the digest, by which an import of the archive names the image, too.
+func BuildIndex(ctx context.Context, specs []Spec, out string) (digest string, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("building image %s, %w", out, err)
+		}
+	}()
+	var index v1.ImageIndex = empty.Index
+	for _, spec := range specs {
+		img, err := assemble(ctx, spec)
+		if err != nil {
+			return "", err
+		}
+		platform := &v1.Platform{OS: "linux", Architecture: spec.architecture()}
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: platform}})
+	}
+	hash, err := index.Digest()
 	if err != nil {
-		return fmt.Errorf("building image %s, %w", dir, err)
+		return "", err
 	}
-	if _, err := os.Stat(filepath.Join(dir, "index.json")); err == nil {
-		return fmt.Errorf("writing image %s, %w", dir, fs.ErrExist)
-	}
-	index, err := layout.Write(dir, empty.Index)
+	dir, err := os.MkdirTemp("", "image-")
 	if err != nil {
-		return fmt.Errorf("writing image %s, %w", dir, err)
+		return "", err
 	}
-	for _, t := range spec.Tags {
-		if err := index.AppendImage(img, layout.WithAnnotations(map[string]string{refName: t})); err != nil {
-			return fmt.Errorf("writing image %s, %w", dir, err)
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	written, err := layout.Write(dir, empty.Index)
+	if err != nil {
+		return "", err
+	}
+	names, err := specs[0].names(hash)
+	if err != nil {
+		return "", err
+	}
+	for _, annotations := range names {
+		if err := written.AppendIndex(index, layout.WithAnnotations(annotations)); err != nil {
+			return "", err
 		}
 	}
-	return nil
+	files, err := Tree(dir)
+	if err != nil {
+		return "", err
+	}
+	return hash.String(), replace(out, func(w io.Writer) error { return WriteTar(ctx, w, files, Epoch) })
 }
+
+// names returns the annotations of each name of the image: its tags, and each repository with the digest. The latter lets a pod that
+// names a digest use an image that was imported and not pulled.
+func (s Spec) names(digest v1.Hash) ([]map[string]string, error) {
+	var all []map[string]string
+	digests := map[string]bool{}
+	for _, t := range s.Tags {
+		tag, err := name.NewTag(t)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, map[string]string{imageName: tag.String(), refName: tag.String()})
+		digests[tag.Context().Digest(digest.String()).String()] = true
+	}
+	for _, d := range slices.Sorted(maps.Keys(digests)) {
+		all = append(all, map[string]string{imageName: d})
+	}
+	return all, nil
+}
+
+func (s Spec) architecture() string { return cmp.Or(s.Architecture, runtime.GOARCH) }
 
 // assemble makes the image in memory.
 func assemble(ctx context.Context, spec Spec) (v1.Image, error) {
 	if len(spec.Tags) == 0 {
 		return nil, errors.New("no tag given")
 	}
+	created := spec.Created
+	if created.IsZero() {
+		created = Epoch
+	}
 	var files bytes.Buffer
-	if err := archive(ctx, &files, spec.Files); err != nil {
+	if err := WriteTar(ctx, &files, spec.Files, created); err != nil {
 		return nil, err
 	}
 	layer, err := tarball.LayerFromOpener(
 		func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(files.Bytes())), nil },
-		tarball.WithCompressionLevel(gzip.BestSpeed), tarball.WithCompressedCaching)
+		tarball.WithCompressionLevel(gzip.BestSpeed), tarball.WithCompressedCaching, tarball.WithMediaType(types.OCILayer))
 	if err != nil {
 		return nil, err
 	}
-	img, err := mutate.Append(empty.Image, mutate.Addendum{
+	base := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	img, err := mutate.Append(base, mutate.Addendum{
 		Layer:   layer,
-		History: v1.History{Created: v1.Time{Time: Epoch}, CreatedBy: "moult.dev/moult/hack/image"},
+		History: v1.History{Created: v1.Time{Time: created}, CreatedBy: "moult.dev/moult/hack/image"},
 	})
 	if err != nil {
 		return nil, err
@@ -139,8 +181,8 @@ func assemble(ctx context.Context, spec Spec) (v1.Image, error) {
 	}
 	config = config.DeepCopy()
 	config.OS = "linux"
-	config.Architecture = cmp.Or(spec.Architecture, runtime.GOARCH)
-	config.Created = v1.Time{Time: Epoch}
+	config.Architecture = spec.architecture()
+	config.Created = v1.Time{Time: created}
 	config.Config = v1.Config{
 		Entrypoint: spec.Entrypoint,
 		Cmd:        spec.Cmd,
@@ -152,8 +194,21 @@ func assemble(ctx context.Context, spec Spec) (v1.Image, error) {
 	return mutate.ConfigFile(img, config)
 }
 
-// archive writes the files as a tar stream, parents before children.
-func archive(ctx context.Context, w io.Writer, files map[string]File) error {
+// Tree returns the files below a directory, by their paths as seen from there, for WriteTar.
+func Tree(dir string) (map[string]File, error) {
+	files := map[string]File{}
+	return files, filepath.WalkDir(dir, func(p string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		rel, err := filepath.Rel(dir, p)
+		files["/"+filepath.ToSlash(rel)] = File{Source: p, Mode: 0o644}
+		return err
+	})
+}
+
+// WriteTar writes the files as a tar stream, parents before children. The same files give the same bytes.
+func WriteTar(ctx context.Context, w io.Writer, files map[string]File, modified time.Time) error {
 	all := map[string]File{}
 	for p, f := range files {
 		if p != path.Clean(p) || !path.IsAbs(p) || p == "/" {
@@ -171,7 +226,7 @@ func archive(ctx context.Context, w io.Writer, files map[string]File) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := add(tw, p, all[p]); err != nil {
+		if err := add(tw, p, all[p], modified); err != nil {
 			return fmt.Errorf("adding %s, %w", p, err)
 		}
 	}
@@ -179,8 +234,8 @@ func archive(ctx context.Context, w io.Writer, files map[string]File) error {
 }
 
 // add writes one entry.
-func add(tw *tar.Writer, p string, f File) error {
-	h := &tar.Header{Name: strings.TrimPrefix(p, "/"), ModTime: Epoch, Format: tar.FormatPAX}
+func add(tw *tar.Writer, p string, f File, modified time.Time) error {
+	h := &tar.Header{Name: strings.TrimPrefix(p, "/"), ModTime: modified, Format: tar.FormatPAX}
 	content, mode := f.Content, fs.FileMode(0o755)
 	switch {
 	case f.Link != "":
@@ -207,51 +262,6 @@ func add(tw *tar.Writer, p string, f File) error {
 	}
 	_, err := tw.Write(content)
 	return err
-}
-
-// save writes an image as `docker save` does. The writer of package tarball has the tags in random order.
-func save(w io.Writer, img v1.Image, tags []string) error {
-	configName, err := img.ConfigName()
-	if err != nil {
-		return err
-	}
-	config, err := img.RawConfigFile()
-	if err != nil {
-		return err
-	}
-	layers, err := img.Layers()
-	if err != nil {
-		return err
-	}
-	content := map[string][]byte{configName.Hex + ".json": config}
-	manifest := tarball.Descriptor{Config: configName.Hex + ".json", RepoTags: tags}
-	for _, l := range layers {
-		digest, err := l.Digest()
-		if err != nil {
-			return err
-		}
-		r, err := l.Compressed()
-		if err != nil {
-			return err
-		}
-		compressed, err := io.ReadAll(r)
-		if err := errors.Join(err, r.Close()); err != nil {
-			return err
-		}
-		file := digest.Hex + ".tar.gz"
-		content[file] = compressed
-		manifest.Layers = append(manifest.Layers, file)
-	}
-	if content["manifest.json"], err = json.Marshal(tarball.Manifest{manifest}); err != nil {
-		return err
-	}
-	tw := tar.NewWriter(w)
-	for _, file := range slices.Sorted(maps.Keys(content)) {
-		if err := add(tw, file, File{Content: content[file]}); err != nil {
-			return fmt.Errorf("adding %s, %w", file, err)
-		}
-	}
-	return tw.Close()
 }
 
 // replace writes a file beside out and moves it into place, so that a reader never sees half an image.

@@ -8,16 +8,21 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/match"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/partial"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 
 	"moult.dev/moult/hack/image"
@@ -50,17 +55,11 @@ func TestProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, ref := range []string{image.Operator, "moult.dev/moult:v1.2.3_g0ff1ce"} {
-		tag, err := name.NewTag(ref)
-		if err != nil {
-			t.Fatal(err)
+		found, err := partial.FindImages(read(t, out, ref), match.MediaTypes(string(types.OCIManifestSchema1)))
+		if err != nil || len(found) != 1 {
+			t.Fatalf("%s has %d images, %v", ref, len(found), err)
 		}
-		img, err := tarball.ImageFromPath(out, &tag)
-		if err != nil {
-			t.Fatalf("reading %s: %v", ref, err)
-		}
-		if err := validate.Image(img); err != nil {
-			t.Errorf("%s is not valid: %v", ref, err)
-		}
+		img := found[0]
 		config, err := img.ConfigFile()
 		if err != nil {
 			t.Fatal(err)
@@ -81,7 +80,7 @@ func TestProgram(t *testing.T) {
 			"ducklett":                {Type: tar.TypeSymlink, Mode: 0o777, Link: "moult"},
 			"update-azure-image-tags": {Type: tar.TypeSymlink, Mode: 0o777, Link: "moult"},
 		}
-		if diff := cmp.Diff(want, entries(t, img)); diff != "" {
+		if diff := cmp.Diff(want, entries(t, img, image.Epoch)); diff != "" {
 			t.Errorf("files (-want +got):\n%s", diff)
 		}
 	}
@@ -116,43 +115,52 @@ func TestBuildIsReproducible(t *testing.T) {
 	}
 }
 
-func TestBuildLayout(t *testing.T) {
-	spec := image.Spec{
-		Tags: []string{"moult.dev/test:a"},
-		Files: map[string]image.File{
-			"/a/b": {Content: []byte("b")},
-			"/a/c": {Link: "b"},
-		},
+// TestBuildIndex: one archive has the image of each architecture, and names it by each tag and by its digest.
+func TestBuildIndex(t *testing.T) {
+	created := time.Unix(1234567890, 0).UTC()
+	var specs []image.Spec
+	for _, arch := range []string{"amd64", "arm64"} {
+		specs = append(specs, image.Spec{
+			Tags:         []string{"moult.dev/test:a", "moult.dev/test:b"},
+			Architecture: arch,
+			Created:      created,
+			Files:        map[string]image.File{"/" + arch: {Content: []byte(arch)}},
+		})
 	}
-	dir := t.TempDir()
-	if err := image.BuildLayout(t.Context(), spec, dir); err != nil {
-		t.Fatal(err)
-	}
-	index, err := layout.ImageIndexFromPath(dir)
+	out := filepath.Join(t.TempDir(), "test.tar")
+	digest, err := image.BuildIndex(t.Context(), specs, out)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := validate.Index(index); err != nil {
-		t.Error(err)
-	}
-	manifest, err := index.IndexManifest()
-	if err != nil {
-		t.Fatal(err)
-	}
-	img, err := index.Image(manifest.Manifests[0].Digest)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := map[string]entry{
-		"a/":  {Type: tar.TypeDir, Mode: 0o755},
-		"a/b": {Type: tar.TypeReg, Mode: 0o644, Size: 1},
-		"a/c": {Type: tar.TypeSymlink, Mode: 0o777, Link: "b"},
-	}
-	if diff := cmp.Diff(want, entries(t, img)); diff != "" {
-		t.Errorf("files (-want +got):\n%s", diff)
-	}
-	if err := image.BuildLayout(t.Context(), spec, dir); !errors.Is(err, fs.ErrExist) {
-		t.Errorf("writing over a layout: %v, want %v", err, fs.ErrExist)
+	for _, ref := range []string{"moult.dev/test:a", "moult.dev/test:b", "moult.dev/test@" + digest} {
+		index := read(t, out, ref)
+		if got, err := index.Digest(); err != nil || got.String() != digest {
+			t.Errorf("%s has the digest %s, %v, want %s", ref, got, err, digest)
+		}
+		manifest, err := index.IndexManifest()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, m := range manifest.Manifests {
+			img, err := index.Image(m.Digest)
+			if err != nil {
+				t.Fatal(err)
+			}
+			config, err := img.ConfigFile()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !config.Created.Time.Equal(created) {
+				t.Errorf("%s was created at %s, want %s", ref, config.Created, created)
+			}
+			got = append(got, m.Platform.String(), config.Platform().String())
+			got = slices.AppendSeq(got, maps.Keys(entries(t, img, created)))
+		}
+		want := []string{"linux/amd64", "linux/amd64", "amd64", "linux/arm64", "linux/arm64", "arm64"}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", ref, diff)
+		}
 	}
 }
 
@@ -176,8 +184,29 @@ func TestBuildRefuses(t *testing.T) {
 	}
 }
 
+// read returns the image that containerd gives this name, from an archive that is checked for being whole.
+func read(t *testing.T, archive, ref string) v1.ImageIndex {
+	t.Helper()
+	dir := t.TempDir()
+	if output, err := exec.CommandContext(t.Context(), "tar", "-xf", archive, "-C", dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, output)
+	}
+	all, err := layout.ImageIndexFromPath(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := validate.Index(all); err != nil {
+		t.Errorf("%s is not valid: %v", archive, err)
+	}
+	found, err := partial.FindIndexes(all, match.Annotation("io.containerd.image.name", ref))
+	if err != nil || len(found) != 1 {
+		t.Fatalf("%s has %d images %s, %v", archive, len(found), ref, err)
+	}
+	return found[0]
+}
+
 // entries lists what an image's file system holds.
-func entries(t *testing.T, img v1.Image) map[string]entry {
+func entries(t *testing.T, img v1.Image, created time.Time) map[string]entry {
 	t.Helper()
 	files := mutate.Extract(img)
 	defer func() { _ = files.Close() }()
@@ -194,7 +223,7 @@ func entries(t *testing.T, img v1.Image) map[string]entry {
 		if h.Typeflag == tar.TypeDir && name[len(name)-1] != '/' {
 			name += "/" // Extract cleans the names.
 		}
-		if !h.ModTime.Equal(image.Epoch) || h.Uid != 0 || h.Gid != 0 {
+		if !h.ModTime.Equal(created) || h.Uid != 0 || h.Gid != 0 {
 			t.Errorf("%s: %v, owner %d:%d", h.Name, h.ModTime, h.Uid, h.Gid)
 		}
 		got[name] = entry{Type: h.Typeflag, Mode: h.Mode, Link: h.Linkname, Size: h.Size}

@@ -30,6 +30,12 @@ const (
 // NonRoot is the user and group that Moult's own images run as.
 const NonRoot = "65532:65532"
 
+// Name is the last part of an image's name, without the tag: that of the program in it.
+func Name(tag string) string {
+	repository, _, _ := strings.Cut(path.Base(tag), ":")
+	return repository
+}
+
 // Program is the image of one static program, run by NonRoot from the root directory. The tag is one of this
 // package's names; a version other than "" adds a second tag and a label.
 func Program(tag, binary, version string) Spec {
@@ -40,7 +46,7 @@ func Program(tag, binary, version string) Spec {
 		Entrypoint: []string{entrypoint},
 		User:       NonRoot,
 		Labels: map[string]string{
-			"org.opencontainers.image.title":    path.Base(repository),
+			"org.opencontainers.image.title":    Name(tag),
 			"org.opencontainers.image.source":   "https://moult.dev/moult",
 			"org.opencontainers.image.licenses": "Apache-2.0",
 		},

@@ -34,7 +34,7 @@ type Options struct {
 	Nodes int
 	// Machines is the number of real machines. They need root.
 	Machines int
-	// Images are Docker archives (as WriteImage makes them) to import on every machine.
+	// Images are image archives to import on every machine.
 	Images []string
 	// MachineFiles is a directory whose files every machine has, from before its first boot on. Default none.
 	MachineFiles string

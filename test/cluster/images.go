@@ -49,7 +49,7 @@ func (s *supervisor) standardImages(ctx context.Context) ([]string, error) {
 	return paths, nil
 }
 
-// importImages imports Docker archives on every machine that is on. One that is switched off or removed meanwhile needs them no
+// importImages imports image archives on every machine that is on. One that is switched off or removed meanwhile needs them no
 // more, and one that reboots is given them again in its next boot.
 func (s *supervisor) importImages(ctx context.Context, paths []string) error {
 	return importOn(ctx, s.machineStates(), paths, func(ctx context.Context, state MachineState, path string) error {
@@ -89,7 +89,7 @@ func (s *supervisor) afterBoot(ctx context.Context, boot MachineState) (next Mac
 	return next, err == nil
 }
 
-// importOn imports each Docker archive on those machines that are on.
+// importOn imports each image archive on those machines that are on.
 func importOn(ctx context.Context, machines []MachineState, paths []string, do func(context.Context, MachineState, string) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(max(2, runtime.NumCPU()))
@@ -109,7 +109,7 @@ func importOn(ctx context.Context, machines []MachineState, paths []string, do f
 	return group.Wait()
 }
 
-// importImage imports a Docker archive on a machine in the boot that the state tells of.
+// importImage imports an image archive on a machine in the boot that the state tells of.
 func importImage(ctx context.Context, m MachineState, path string) error {
 	socket := filepath.Join("/proc", strconv.Itoa(m.PID), "root", containerdSocket)
 	err := poll(ctx, 50*time.Millisecond, func() (bool, error) {

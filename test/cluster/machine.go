@@ -50,7 +50,7 @@ func (c *Cluster) Machine(name string) *Machine {
 	return nil
 }
 
-// LoadImage imports Docker archives on every machine that is on, and stays so.
+// LoadImage imports image archives on every machine that is on, and stays so.
 func (c *Cluster) LoadImage(ctx context.Context, paths ...string) error {
 	request := imagesRequest{}
 	for _, path := range paths {

@@ -57,7 +57,7 @@ func upCommand() *cobra.Command {
 	var o cluster.Options
 	cmd.Flags().IntVar(&o.Machines, "machines", 0, "number of real machines; they need root")
 	cmd.Flags().IntVar(&o.Nodes, "nodes", 0, "number of simulated nodes")
-	cmd.Flags().StringArrayVar(&o.Images, "image", nil, "Docker archive to import on every machine; may be repeated")
+	cmd.Flags().StringArrayVar(&o.Images, "image", nil, "image archive to import on every machine; may be repeated")
 	cmd.Flags().Float64Var(&o.PodSeconds, "pod-seconds", 1, "how long a Job's pod runs on a simulated node")
 	cmd.Flags().BoolVar(&o.AuditLog, "audit-log", false, "log the metadata of every request, to log/audit.log")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -122,7 +122,7 @@ func statusCommand() *cobra.Command {
 
 func imagesCommand() *cobra.Command {
 	images := &cobra.Command{Use: "images", Short: "Manage the machines' images"}
-	load := &cobra.Command{Use: "load --dir DIR ARCHIVE...", Short: "Import Docker archives on every machine", Args: cobra.MinimumNArgs(1)}
+	load := &cobra.Command{Use: "load --dir DIR ARCHIVE...", Short: "Import image archives on every machine", Args: cobra.MinimumNArgs(1)}
 	dir := dirFlag(load)
 	load.RunE = func(cmd *cobra.Command, args []string) error {
 		c, err := cluster.Connect(*dir)
