@@ -21,7 +21,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/distribution/reference"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
@@ -133,12 +133,12 @@ func (s Spec) names(digest v1.Hash) ([]map[string]string, error) {
 	var all []map[string]string
 	digests := map[string]bool{}
 	for _, t := range s.Tags {
-		tag, err := name.NewTag(t)
+		tag, err := reference.ParseDockerRef(t)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("reading tag %s, %w", t, err)
 		}
 		all = append(all, map[string]string{imageName: tag.String(), refName: tag.String()})
-		digests[tag.Context().Digest(digest.String()).String()] = true
+		digests[reference.TrimNamed(tag).String()+"@"+digest.String()] = true
 	}
 	for _, d := range slices.Sorted(maps.Keys(digests)) {
 		all = append(all, map[string]string{imageName: d})
