@@ -16,8 +16,15 @@ import (
 	"moult.dev/moult/hack/image"
 )
 
-// versions are the lines of a Chart.yaml that name a version of Moult.
-var versions = regexp.MustCompile(`(?m)^(version|appVersion):.*$`)
+// lines are those of the chart that a release changes, and how often each file has them.
+var lines = []struct {
+	file, pattern string
+	times         int
+	replacement   func(*release) string
+}{
+	{"Chart.yaml", `(?m)^((?:version|appVersion): ).+$`, 2, func(r *release) string { return r.Version }},
+	{"values.yaml", `(?m)^( *registry: )moult\.dev\b`, 1, func(r *release) string { return r.Registry }},
+}
 
 // writeChart writes the Helm chart as `helm package` does, which puts the time of the build into each entry.
 func (r *release) writeChart(ctx context.Context) error {
@@ -36,15 +43,17 @@ func (r *release) writeChart(ctx context.Context) error {
 			files["/moult"+p] = file
 		}
 	}
-	chart, err := os.ReadFile(filepath.Join(dir, "Chart.yaml"))
-	if err != nil {
-		return err
+	for _, line := range lines {
+		content, err := os.ReadFile(filepath.Join(dir, line.file))
+		if err != nil {
+			return err
+		}
+		pattern := regexp.MustCompile(line.pattern)
+		if n := len(pattern.FindAll(content, -1)); n != line.times {
+			return fmt.Errorf("%s has %d lines %s, want %d", line.file, n, pattern, line.times)
+		}
+		files["/moult/"+line.file] = image.File{Content: pattern.ReplaceAll(content, []byte("${1}"+line.replacement(r)))}
 	}
-	if n := len(versions.FindAll(chart, -1)); n != 2 {
-		return fmt.Errorf("Chart.yaml has %d lines of version and appVersion, want 2", n)
-	}
-	chart = versions.ReplaceAll(chart, []byte("${1}: "+r.Version))
-	files["/moult/Chart.yaml"] = image.File{Content: chart}
 	archive, err := r.path("moult-" + r.Version + ".tgz")
 	if err != nil {
 		return err

@@ -40,6 +40,7 @@ func (r *release) writeKrew(context.Context) error {
 			URI:      strings.TrimSuffix(r.Downloads, "/") + "/" + archiveOf(p),
 			Sha256:   sum,
 			Bin:      filepath.Base(p.file),
+			Files:    []index.FileOperation{{From: filepath.Base(p.file), To: "."}, {From: "LICENSE", To: "."}},
 			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"os": p.os, "arch": p.arch}},
 		})
 	}

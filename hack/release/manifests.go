@@ -4,7 +4,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -14,24 +17,30 @@ import (
 	"moult.dev/moult/hack/image"
 )
 
+// kustomizations are the folders of config that a release has as manifests.
+var kustomizations = map[string]string{
+	"crds.yaml":    "crd",
+	"install.yaml": "default",
+	"agents.yaml":  "hostupdate/agents",
+}
+
 // writeManifests writes what `kubectl apply` installs Moult by.
 func (r *release) writeManifests(context.Context) error {
-	crds, err := render(filepath.Join(r.Root, "config", "crd"))
-	if err != nil {
-		return err
+	for file, dir := range kustomizations {
+		dir = filepath.Join(r.Root, "config", filepath.FromSlash(dir))
+		if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+			fmt.Fprintf(r.log, "warning: there is no %s for %s\n", dir, file)
+			continue
+		}
+		manifest, err := render(dir)
+		if err != nil {
+			return err
+		}
+		if err := r.write([]byte(r.withImages(manifest)), file); err != nil {
+			return err
+		}
 	}
-	all, err := render(filepath.Join(r.Root, "config", "default"))
-	if err != nil {
-		return err
-	}
-	install, err := r.withImages(all)
-	if err != nil {
-		return err
-	}
-	if err := r.write([]byte(crds), "crds.yaml"); err != nil {
-		return err
-	}
-	return r.write([]byte(install), "install.yaml")
+	return nil
 }
 
 // render builds a kustomization, in the order in which its objects can be created.
@@ -48,13 +57,10 @@ func render(dir string) (string, error) {
 
 // withImages replaces the names of images of a checkout by those of this release. Each has the digest too, so that nothing else can be
 // pulled by the tag.
-func (r *release) withImages(manifest string) (string, error) {
-	if !strings.Contains(manifest, image.Operator) {
-		return "", fmt.Errorf("no object has the image %s", image.Operator)
-	}
+func (r *release) withImages(manifest string) string {
 	for _, tag := range inImages {
 		name := image.Name(tag)
 		manifest = strings.ReplaceAll(manifest, tag, r.tag(name)+"@"+r.digests[name])
 	}
-	return manifest, nil
+	return manifest
 }
