@@ -284,7 +284,7 @@ func TestSBOM(t *testing.T) {
 	for _, c := range *bom.Components {
 		names = append(names, c.Name)
 	}
-	for _, want := range []string{"std", "github.com/CycloneDX/cyclonedx-go"} {
+	for _, want := range []string{"stdlib", "github.com/CycloneDX/cyclonedx-go"} {
 		if !slices.Contains(names, want) {
 			t.Errorf("%s is not among %v", want, names)
 		}

@@ -27,7 +27,8 @@ func (r *release) writeSBOMs(context.Context) error {
 		bom := sbom(p, info, r.Version, r.created)
 		bom.Metadata.Component.Hashes = &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: sum}}
 		var b bytes.Buffer
-		if err := cdx.NewBOMEncoder(&b, cdx.BOMFileFormatJSON).SetPretty(true).Encode(bom); err != nil {
+		// Scanners lag behind the newest version.
+		if err := cdx.NewBOMEncoder(&b, cdx.BOMFileFormatJSON).SetPretty(true).EncodeVersion(bom, cdx.SpecVersion1_5); err != nil {
 			return err
 		}
 		if err := r.write(b.Bytes(), "sbom", p.name+"_"+p.platform()+".cdx.json"); err != nil {
@@ -43,7 +44,7 @@ func sbom(p program, info *buildinfo.BuildInfo, version string, created time.Tim
 	main.Type, main.Name = cdx.ComponentTypeApplication, p.name
 	main.PackageURL += "?goarch=" + p.arch + "&goos=" + p.os + "#cmd/" + p.name
 	main.BOMRef = main.PackageURL
-	components := []cdx.Component{module("std", strings.TrimPrefix(info.GoVersion, "go"))}
+	components := []cdx.Component{module("stdlib", strings.TrimPrefix(info.GoVersion, "go"))}
 	for _, dep := range info.Deps {
 		components = append(components, module(cmp.Or(dep.Replace, dep).Path, cmp.Or(dep.Replace, dep).Version))
 	}
