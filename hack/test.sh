@@ -5,6 +5,7 @@
 # of each stage. `-skip` is not among them, because it is what tells the stages apart.
 #
 #   unit            packages without servers; Go keeps their results until they change
+#   alerts          the chart's alert rules and dashboards, with Prometheus as a library, in a module of its own
 #   API             TestAPI… of all packages, linked at once and run one after the other, against one shared API server
 #   end to end ...  the packages of test/, one after the other: each starts the cluster that it needs
 #
@@ -47,6 +48,8 @@ go build -o "${BIN:-bin}/cluster" ./test/cluster/cmd/cluster
 api_pid=$!
 stage unit pkgname -skip '^TestAPI' "$@" "${unit[@]}" || failed+=(unit)
 (cd hack/release && go test -vet=off "$@" ./...) || failed+=(release)
+# Go does not see changes of the chart's files, and would keep old results.
+(BIN=$(realpath "${BIN:-bin}") && cd test/alerts && stage alerts pkgname -count 1 "$@" ./...) || failed+=(alerts)
 took unit
 wait $api_pid || failed+=(API)
 cat "$logs/api.log"

@@ -107,6 +107,7 @@ func newScheme() *runtime.Scheme {
 
 func (s *settings) run(ctx context.Context, ignored []error) error {
 	ctrl.SetLogger(zap.New(zap.Level(s.level())))
+	metrics.SetBuildInfo(version)
 	log := ctrl.Log.WithName("setup")
 	for _, err := range ignored {
 		log.Error(err, "a setting is ignored")

@@ -20,6 +20,7 @@ import (
 type Watcher struct {
 	client  typedcorev1.CoreV1Interface
 	changed func(node string)
+	ended   func(*corev1.Pod)
 
 	mu sync.Mutex
 	// ctx is that of Run, and nil before.
@@ -35,10 +36,10 @@ type podsOf struct {
 }
 
 // NewWatcher makes a Watcher. It calls changed when the pods of a node are first known, and after every addition, deletion
-// or relevant change of a pod. The function must not block; it may call the Watcher. The client's config must have no
+// or relevant change of a pod, and ended with each pod that is gone. The functions must not block; they may call the Watcher. The client's config must have no
 // timeout, which would end each watch.
-func NewWatcher(client typedcorev1.CoreV1Interface, changed func(node string)) *Watcher {
-	return &Watcher{client: client, changed: changed, nodes: map[string]*podsOf{}}
+func NewWatcher(client typedcorev1.CoreV1Interface, changed func(node string), ended func(*corev1.Pod)) *Watcher {
+	return &Watcher{client: client, changed: changed, ended: ended, nodes: map[string]*podsOf{}}
 }
 
 // Run watches until the context ends. It never fails: errors are retried with a backoff of up to 30 seconds. It may be called
@@ -119,7 +120,12 @@ func (w *Watcher) newPodsOf(node string) *podsOf {
 					w.changed(node)
 				}
 			},
-			DeleteFunc: func(any) { w.changed(node) },
+			DeleteFunc: func(object any) {
+				if pod, ok := object.(*corev1.Pod); ok {
+					w.ended(pod)
+				}
+				w.changed(node)
+			},
 		},
 	})
 	return pods

@@ -40,7 +40,7 @@ func TestAPIWatcher(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w.Watcher = NewWatcher(api.CoreV1(), w.note)
+	w.Watcher = NewWatcher(api.CoreV1(), w.note, func(*corev1.Pod) {})
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error)
 	w.Watch("n1") // Before Run: it begins with it.

@@ -36,7 +36,7 @@ func TestEvents(t *testing.T) {
 		"ResolveFailed":      {PlanResolveFailed(p, "bad"), "Warning", "The version can't be resolved: bad"},
 		"Waiting":            {PlanWaiting(p, "closed"), "Normal", "No node is started: closed"},
 		"SyncJob":            {PlanSyncJob(p).Naming(p, []string{"n2", "n1", "n2"}), "Normal", "Started version v1.30.1 on Nodes n1,n2"},
-		"JobComplete":        {PlanJobComplete(p, "n1"), "Normal", "Job completed on Node n1"},
+		"JobComplete":        {PlanJobComplete(p).Naming(p, []string{"n1"}), "Normal", "Job completed on Nodes n1"},
 		"JobCompleteWaiting": {PlanJobCompleteWaiting(p, "n1", 90*time.Second), "Normal", "Job completed on Node n1, its slot is kept for 1m30s"},
 		"JobFailed":          {PlanJobFailed(p, "Job a/b failed"), "Warning", "Job a/b failed"},
 		"Complete":           {PlanComplete(p), "Normal", "All selected nodes have version v1.30.1, hash h1"},

@@ -36,8 +36,8 @@ var (
 	})
 	// PlanWaiting: nodes are outdated and none may be started now.
 	PlanWaiting = saying[plan](normal, "Waiting", "No node is started: %s")
-	// PlanJobComplete: a node is updated.
-	PlanJobComplete = saying[plan](normal, "JobComplete", "Job completed on Node %s")
+	// PlanJobComplete: these nodes are updated. Names of nodes follow.
+	PlanJobComplete = fixed[plan](normal, "JobComplete", "Job completed on Nodes ")
 	// PlanJobFailed: a node failed.
 	PlanJobFailed = saying[plan](warning, "JobFailed", "%s")
 	// PlanHalted: nothing new is started until a person acts.

@@ -123,7 +123,11 @@ func (r *Recorder) Emit(all ...Event) {
 			log.Log.Error(err, "an event has no object", "reason", e.Reason, "message", e.Message)
 			continue
 		}
-		r.queue.Add(r.event(object, e))
+		event := r.event(object, e)
+		if on, ok := e.Object.(onNodeOf); ok {
+			event.Related, _ = reference.GetReference(r.scheme, on.rollout)
+		}
+		r.queue.Add(event)
 	}
 }
 
@@ -196,11 +200,16 @@ func (r *Recorder) send(ctx context.Context, result *record.EventCorrelateResult
 	return written, err
 }
 
-// onNode returns the constructor of an Event about the node that the controller runs on. As in the kubelet's own Events, the uid
-// is the node's name, because kubectl describe finds it by that.
+// onNode returns the constructor of an Event about the node that the controller runs on.
 func onNode(kind, reason, what string) func(node, name string) Event {
-	return func(node, name string) Event {
-		return Event{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node, UID: types.UID(node)}}, kind, reason, name + what}
+	return func(node, name string) Event { return Event{newNode(node), kind, reason, name + what} }
+}
+
+// newNode returns a Node for a reference. As in the kubelet's own Events, the uid is the node's name, because kubectl describe finds it by that.
+func newNode(name string) *corev1.Node {
+	return &corev1.Node{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)},
 	}
 }
 

@@ -98,7 +98,7 @@ func TestRecorderLosesNone(t *testing.T) {
 	s := newSink(t, nil)
 	var want []string
 	for i := range nodes {
-		e := PlanJobComplete(newPlan(), fmt.Sprintf("node-%04d", i))
+		e := NodeUpdated(fmt.Sprintf("node-%04d", i), newPlan(), "Plan/system-upgrade/k3s", fmt.Sprintf("v%d", i), time.Minute)
 		want = append(want, e.Message)
 		s.Emit(e)
 	}
@@ -116,7 +116,7 @@ func TestRecorderLosesNone(t *testing.T) {
 
 func TestRecorderWrites(t *testing.T) {
 	s := newSink(t, nil)
-	s.Emit(PlanJobFailed(newPlan(), "it broke"), ControllerStarted("n1", "suc"))
+	s.Emit(PlanJobFailed(newPlan(), "it broke"), ControllerStarted("n1", "suc"), NodeUpdated("n2", newPlan(), "Plan/system-upgrade/k3s", "v2", 90*time.Second))
 	at := metav1.NewTime(noon)
 	number := fmt.Sprintf("%x", noon.UnixNano())
 	want := []*corev1.Event{
@@ -129,6 +129,12 @@ func TestRecorderWrites(t *testing.T) {
 			ObjectMeta:     metav1.ObjectMeta{Namespace: "default", Name: "n1." + fmt.Sprintf("%x", noon.UnixNano()+1)},
 			InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: "n1", UID: "n1"},
 			Type:           "Normal", Reason: "Started", Message: "suc has started",
+		},
+		{
+			ObjectMeta:     metav1.ObjectMeta{Namespace: "default", Name: "n2." + fmt.Sprintf("%x", noon.UnixNano()+2)},
+			InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: "n2", UID: "n2"},
+			Related:        &corev1.ObjectReference{APIVersion: "upgrade.cattle.io/v1", Kind: "Plan", Namespace: "system-upgrade", Name: "k3s", UID: "u1"},
+			Type:           "Normal", Reason: "NodeUpdated", Message: "Updated to v2 by Plan/system-upgrade/k3s in 1m30s",
 		},
 	}
 	for _, w := range want {

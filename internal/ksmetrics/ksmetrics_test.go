@@ -6,10 +6,13 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -109,6 +112,44 @@ func TestGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), w.Body.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	tabled(t, w.Body)
+}
+
+// tabled compares the table of the page's metrics, which the documents contain.
+func tabled(t *testing.T, page io.Reader) {
+	t.Helper()
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := "| metric | type | labels | meaning |\n|---|---|---|---|\n"
+	for _, name := range slices.Sorted(maps.Keys(families)) {
+		labels := map[string]bool{}
+		for _, m := range families[name].GetMetric() {
+			for _, l := range m.GetLabel() {
+				labels["`"+l.GetName()+"`"] = true
+			}
+		}
+		list := strings.Join(slices.Sorted(maps.Keys(labels)), ", ")
+		if strings.HasSuffix(name, "_labels") {
+			list = "`name`, `namespace`, and each label of the object"
+		}
+		got += "| `" + name + "` | gauge | " + list + " | " + families[name].GetHelp() + " |\n"
+	}
+	file := filepath.Join("testdata", "metrics.md")
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

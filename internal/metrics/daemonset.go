@@ -43,11 +43,7 @@ func SetStuck(daemonset types.NamespacedName, replicasets map[string]bool) {
 		}
 	}
 	for name, stuck := range replicasets {
-		value := 0.0
-		if stuck {
-			value = 1
-		}
-		rollingUpdateStuck.WithLabelValues(name, daemonset.Namespace).Set(value)
+		rollingUpdateStuck.WithLabelValues(name, daemonset.Namespace).Set(oneIf(stuck))
 	}
 }
 

@@ -4,6 +4,7 @@
 package metrics
 
 import (
+	"runtime"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,6 +20,10 @@ var registry = promauto.With(metrics.Registry)
 
 func gauge(name, help string, labels ...string) *prometheus.GaugeVec {
 	return registry.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+}
+
+func counter(name, help string, labels ...string) *prometheus.CounterVec {
+	return registry.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 }
 
 func histogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
@@ -39,15 +44,35 @@ func forget(labels prometheus.Labels, from ...interface {
 var seconds = []float64{1, 2, 5, 10, 30, 60, 120, 300, 600, 1200, 3600, 7200}
 
 var (
-	units   = gauge("moult_units", "Nodes of a rollout by the state of their unit.", "kind", "namespace", "name", "state")
-	waiting = gauge("moult_units_waiting", "Nodes of a rollout that need a turn and are not started, by the reason.",
+	buildInfo = gauge("moult_build_info", "1, with the versions of the operator and of Go.", "version", "goversion")
+	units     = gauge("moult_units", "Nodes of a rollout by the state of their unit.", "kind", "namespace", "name", "state")
+	waiting   = gauge("moult_units_waiting", "Nodes of a rollout that need a turn and are not started, by the reason.",
 		"kind", "namespace", "name", "reason")
+	stalled = gauge("moult_rollout_stalled", "1 while a rollout goes no further until a person acts: it is halted, or failed nodes keep all its slots.",
+		"kind", "namespace", "name")
+	turnStarts = gauge("moult_turn_start_time_seconds",
+		"When the turn of a node began, in seconds since the epoch, for the 20 oldest turns in progress of a rollout.", "kind", "namespace", "name", "node")
 	turns = histogram("moult_turn_duration_seconds", "How long a node's turn took, from claim to release or failure, by result.",
 		seconds, "kind", "namespace", "name", "result")
-	reconcileErrors = registry.NewCounterVec(prometheus.CounterOpts{
-		Name: "moult_reconcile_errors_total", Help: "Reconciles of a rollout that ended in an error.",
-	}, []string{"kind", "namespace", "name"})
+	failures = counter("moult_turn_failures_total", "Turns of nodes that failed, by the reason.", "kind", "namespace", "name", "reason")
+	drains   = histogram("moult_drain_duration_seconds", "How long the drain of a node took until it was done or failed, by result.",
+		seconds, "kind", "namespace", "name", "result")
+	evictions = counter("moult_evictions_total", "Answers to the requests to evict a pod: evicted, blocked by a PodDisruptionBudget or webhook, or failed.",
+		"kind", "namespace", "name", "result")
+	podEnds = histogram("moult_eviction_duration_seconds", "How long pods on nodes in a drain took from the request to delete or evict them to their end.",
+		seconds, "kind")
+	reconcileErrors = counter("moult_reconcile_errors_total", "Reconciles of a rollout that ended in an error.", "kind", "namespace", "name")
 )
+
+// SetBuildInfo sets the version of this program.
+func SetBuildInfo(version string) { buildInfo.WithLabelValues(version, runtime.Version()).Set(1) }
+
+func oneIf(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
 
 // Rollout names a rollout in metrics.
 type Rollout struct {
@@ -76,19 +101,47 @@ func SetUnits(r Rollout, states map[v1alpha1.UnitState]int, reasons map[v1alpha1
 	}
 }
 
-// The results of a turn.
-const (
-	TurnUpdated = "updated"
-	TurnFailed  = "failed"
-)
+// SetStalled sets whether a rollout needs a person.
+func SetStalled(r Rollout, is bool) { stalled.WithLabelValues(r.values()...).Set(oneIf(is)) }
 
-// ObserveTurn records how long a turn took.
-func ObserveTurn(r Rollout, result string, took time.Duration) {
-	turns.WithLabelValues(r.values(result)...).Observe(took.Seconds())
+// SetTurns sets when the oldest turns in progress began, by node.
+func SetTurns(r Rollout, oldest []v1alpha1.UnitStatus) {
+	forget(r.labels(), turnStarts)
+	for i := range oldest {
+		turnStarts.WithLabelValues(r.values(oldest[i].Node)...).Set(float64(oldest[i].Since.Unix()))
+	}
+}
+
+// ObserveTurn records how long a turn took that updated its node.
+func ObserveTurn(r Rollout, took time.Duration) {
+	turns.WithLabelValues(r.values("updated")...).Observe(took.Seconds())
+}
+
+// ObserveFailure records how long a turn took that failed, and why it did.
+func ObserveFailure(r Rollout, reason v1alpha1.Reason, took time.Duration) {
+	turns.WithLabelValues(r.values("failed")...).Observe(took.Seconds())
+	failures.WithLabelValues(r.values(string(reason))...).Inc()
+}
+
+// ObserveDrain records how long a drain took. result is "drained" or "failed".
+func ObserveDrain(r Rollout, result string, took time.Duration) {
+	drains.WithLabelValues(r.values(result)...).Observe(took.Seconds())
+}
+
+// CountEvictions counts answers to requests to evict pods.
+func CountEvictions(r Rollout, result string, n int) {
+	evictions.WithLabelValues(r.values(result)...).Add(float64(n))
+}
+
+// ObservePodEnd records how long a pod took to end on a node that a rollout of this kind drains.
+func ObservePodEnd(kind string, took time.Duration) {
+	podEnds.WithLabelValues(kind).Observe(took.Seconds())
 }
 
 // CountError counts a failed reconcile.
 func CountError(r Rollout) { reconcileErrors.WithLabelValues(r.values()...).Inc() }
 
 // Forget removes a deleted rollout.
-func Forget(r Rollout) { forget(r.labels(), units, waiting, turns, reconcileErrors) }
+func Forget(r Rollout) {
+	forget(r.labels(), units, waiting, stalled, turnStarts, turns, failures, drains, evictions, reconcileErrors)
+}

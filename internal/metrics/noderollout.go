@@ -14,6 +14,8 @@ import (
 var (
 	hostVersions = gauge("moult_host_versions",
 		"Nodes of a NodeRollout by the version that their hosts run, for the most frequent versions.", "name", "version")
+	reboots = histogram("moult_host_reboot_duration_seconds",
+		"How long hosts took from the order to reboot until they ran the version of a NodeRollout.", seconds, "name")
 	cloudCalls = histogram("moult_cloud_call_duration_seconds",
 		"How long calls of clouds took, by provider, call and outcome: ok, or the kind of the error.",
 		[]float64{0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30}, "provider", "call", "outcome")
@@ -29,11 +31,7 @@ var agentPolicyMissing = registry.NewGauge(prometheus.GaugeOpts{
 
 // SetAgentPolicyMissing sets whether the policy of the agents is missing.
 func SetAgentPolicyMissing(missing bool) {
-	value := 0.0
-	if missing {
-		value = 1
-	}
-	agentPolicyMissing.Set(value)
+	agentPolicyMissing.Set(oneIf(missing))
 }
 
 // SetHostVersions sets how many nodes of a NodeRollout run which version.
@@ -44,9 +42,14 @@ func SetHostVersions(name string, versions []v1alpha1.HostVersion) {
 	}
 }
 
+// ObserveReboot records how long a host took to run the version.
+func ObserveReboot(name string, took time.Duration) {
+	reboots.WithLabelValues(name).Observe(took.Seconds())
+}
+
 // ForgetNodeRollout removes a deleted NodeRollout.
 func ForgetNodeRollout(key types.NamespacedName) {
-	forget(prometheus.Labels{"name": key.Name}, hostVersions, machines, outdatedMachines, phases)
+	forget(prometheus.Labels{"name": key.Name}, hostVersions, reboots, machines, outdatedMachines, phases)
 	Forget(Rollout{Kind: "NodeRollout", NamespacedName: key})
 }
 

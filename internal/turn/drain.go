@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +19,7 @@ import (
 	"moult.dev/moult/internal/drain"
 	"moult.dev/moult/internal/fleet"
 	"moult.dev/moult/internal/kind/nodeturn"
+	"moult.dev/moult/internal/metrics"
 	"moult.dev/moult/internal/node"
 	"moult.dev/moult/internal/rollout"
 )
@@ -130,6 +132,8 @@ func (d *Drain) Pass(ctx context.Context, n *corev1.Node, since time.Time) (Outc
 		k.stale.Store(true)
 		return Outcome{Message: err.Error()}, err
 	}
+	again := k.last.Done
+	d.count(&r)
 	k.last, k.generation, k.dead = Outcome{Done: r.Done(), Message: r.Left(), Wake: nodeturn.Earlier(r.Next, at)}, d.Generation, dead
 	if dead && r.Next.IsZero() && !r.Done() {
 		k.last.Wake = nodeturn.Earlier(d.Now.Add(overdue), at) // Overdue pods stop blocking then, also after the drain's timeout.
@@ -143,11 +147,27 @@ func (d *Drain) Pass(ctx context.Context, n *corev1.Node, since time.Time) (Outc
 	switch {
 	case r.Done():
 		k.last.Wake = time.Time{}
+		if !again {
+			metrics.ObserveDrain(d.name(), "drained", d.Now.Sub(since))
+		}
 		log.FromContext(ctx).Info("node drained", "node", n.Name)
 	case r.Stuck():
 		k.last.Failure = d.stuck(&r)
+		metrics.ObserveDrain(d.name(), "failed", d.Now.Sub(since))
 	}
 	return k.last, nil
+}
+
+// name is the rollout's name in metrics.
+func (d *Drain) name() metrics.Rollout {
+	return metrics.Rollout{Kind: d.Kind, NamespacedName: d.Of.Rollout}
+}
+
+// count counts the answers to the evictions of a pass.
+func (d *Drain) count(r *drain.Result) {
+	for _, s := range []drain.State{drain.Evicted, drain.Blocked, drain.Failed} {
+		metrics.CountEvictions(d.name(), strings.ToLower(string(s)), len(r.In(s)))
+	}
 }
 
 // passWithPods runs a pass with the watched pods of the node. A watch may be late, so a pass that finds the drain done or stuck is repeated

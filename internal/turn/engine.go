@@ -12,9 +12,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -66,7 +68,7 @@ func NewEngine(
 		Reports: fleet.NewReports(), Waves: &fleet.Waves{}, Waiting: &fleet.Waiters{}, Retries: NewRetries(clk, kind),
 		Drainer: drain.New(clk, live), live: live,
 	}
-	watcher := drain.NewWatcher(pods, e.PodsChanged)
+	watcher := drain.NewWatcher(pods, e.PodsChanged, e.podEnded)
 	e.Works, e.followPods = NewWorks(watcher), watcher.Run
 	return e
 }
@@ -75,6 +77,14 @@ func NewEngine(
 func (e *Engine) PodsChanged(node string) {
 	if rollout, ok := e.Works.Changed(node); ok {
 		e.Waiting.Wake(rollout)
+	}
+}
+
+// podEnded records how long the pod took to end after the request to delete it.
+func (e *Engine) podEnded(pod *corev1.Pod) {
+	if end := pod.DeletionTimestamp; end != nil {
+		began := end.Add(-time.Duration(ptr.Deref(pod.DeletionGracePeriodSeconds, 0)) * time.Second)
+		metrics.ObservePodEnd(e.Kind, max(0, e.Clock.Since(began)))
 	}
 }
 
@@ -127,6 +137,8 @@ type Write struct {
 	Claim   v1alpha1.Claim // only in Start
 	Restore bool           // only in Fail
 	Also    []node.Also
+	// Version is what Finish brings the node to, for its Event; it may be empty.
+	Version string
 	// Then is called after the write. It may be nil.
 	Then func()
 }
@@ -141,8 +153,10 @@ func (w *Write) written() {
 type Pass[T nodeturn.Taker] struct {
 	*Engine
 	Mechanism Mechanism[T]
-	Key       types.NamespacedName
-	UID       types.UID
+	// Object is the rollout, for Events.
+	Object runtime.Object
+	Key    types.NamespacedName
+	UID    types.UID
 	// Holder is the rollout's name in claims.
 	Holder string
 	// Taint is the key of the taint of outdated nodes.
@@ -259,7 +273,8 @@ func (p *Pass[T]) Fail(ctx context.Context, t T) error {
 	}
 	b.Unit.RetryAt = nodeturn.RetryAt(p.Spec, b.Claim)
 	log.FromContext(ctx).Info("node failed", "node", b.Node.Name, "reason", failure.Reason, "message", failure.Message)
-	metrics.ObserveTurn(p.Name(), metrics.TurnFailed, failure.Time.Sub(claim.Since.Time))
+	metrics.ObserveFailure(p.Name(), failure.Reason, failure.Time.Sub(claim.Since.Time))
+	p.Happened(events.NodeUpdateFailed(b.Node.Name, p.Object, p.Holder, &failure))
 	write.written()
 	return nil
 }
@@ -285,13 +300,14 @@ func (p *Pass[T]) finish(ctx context.Context, t T) error {
 	}
 	took := p.Now.Sub(claim.Since.Time)
 	if claim.Failed == nil {
-		metrics.ObserveTurn(p.Name(), metrics.TurnUpdated, took)
+		metrics.ObserveTurn(p.Name(), took)
 		p.mu.Lock()
 		p.took = append(p.took, took)
 		p.mu.Unlock()
 	}
 	log.FromContext(ctx).Info("node updated", "node", b.Node.Name, "revision", claim.Revision, "took", took.String())
 	b.Unit.State = v1alpha1.UnitUpdated
+	p.Happened(events.NodeUpdated(b.Node.Name, p.Object, p.Holder, write.Version, took))
 	write.written()
 	return nil
 }

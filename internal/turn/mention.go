@@ -7,26 +7,30 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"moult.dev/moult/internal/events"
 )
 
-// mentions holds the Events to emit with the next status of each rollout, and the nodes that each names. If this memory is lost, these Events
+// mentionEvery is the least time between the Events of a rollout that name nodes, while turns are in progress. More would cost requests for each node.
+const mentionEvery = 10 * time.Second
+
+// mentions holds the next Events of each rollout that name nodes, and the nodes that each names. If this memory is lost, these Events
 // are not emitted.
 type mentions struct {
 	mu   sync.Mutex
 	next map[types.UID]map[events.Event][]string
+	last map[types.UID]time.Time
 }
 
-// Mention keeps an Event about a node for the next status. All nodes with the same Event share one, which ends with their names.
+// Mention keeps an Event about a node for Mentioned. All nodes with the same Event share one, which ends with their names.
 func (p *Pass[T]) Mention(e events.Event, node string) {
 	p.mentions.mu.Lock()
 	defer p.mentions.mu.Unlock()
 	if p.mentions.next == nil {
-		p.mentions.next = map[types.UID]map[events.Event][]string{}
+		p.mentions.next, p.mentions.last = map[types.UID]map[events.Event][]string{}, map[types.UID]time.Time{}
 	}
 	if p.mentions.next[p.UID] == nil {
 		p.mentions.next[p.UID] = map[events.Event][]string{}
@@ -35,15 +39,24 @@ func (p *Pass[T]) Mention(e events.Event, node string) {
 	p.mentions.next[p.UID][e] = append(p.mentions.next[p.UID][e], node)
 }
 
-// Mentioned returns the Events of Mention since its last call, about the rollout.
-func (p *Pass[T]) Mentioned(rollout runtime.Object) (all []events.Event) {
+// Mentioned returns the Events of Mention since it last returned any. While a turn is in progress, it returns them every mentionEvery.
+func (p *Pass[T]) Mentioned() (all []events.Event) {
 	p.mentions.mu.Lock()
+	defer p.mentions.mu.Unlock()
 	next := p.mentions.next[p.UID]
+	if len(next) == 0 {
+		return nil
+	}
+	busy := slices.ContainsFunc(p.Turns, func(t T) bool { return t.Base().Unit.HoldsSlot() })
+	if due := p.mentions.last[p.UID].Add(mentionEvery); busy && p.Now.Before(due) {
+		p.WakeAt(due)
+		return nil
+	}
+	p.mentions.last[p.UID] = p.Now
 	delete(p.mentions.next, p.UID)
-	p.mentions.mu.Unlock()
 	byMessage := func(a, b events.Event) int { return strings.Compare(a.Reason+a.Message, b.Reason+b.Message) }
 	for _, e := range slices.SortedFunc(maps.Keys(next), byMessage) {
-		all = append(all, e.Naming(rollout, next[e]))
+		all = append(all, e.Naming(p.Object, next[e]))
 	}
 	return all
 }

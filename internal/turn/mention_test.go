@@ -11,9 +11,10 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/events"
 	"moult.dev/moult/internal/kind/nodeturn"
+	unit "moult.dev/moult/internal/rollout"
 )
 
-// What happens to several nodes of a rollout before its next status is one Event, whichever pass it happened in.
+// What happens to several nodes of a rollout within some seconds is one Event, whichever pass it happened in. The end of its last turn is not delayed.
 func TestMentioned(t *testing.T) {
 	e, rollout := &Engine{}, &v1alpha1.NodeRollout{ObjectMeta: metav1.ObjectMeta{Name: "os"}}
 	for _, node := range []string{"b", "a"} {
@@ -22,15 +23,24 @@ func TestMentioned(t *testing.T) {
 		p.Mention(events.HostsRebooting(rollout, ""), "c")
 	}
 	(&Pass[*nodeturn.Turn]{Engine: e, UID: "2"}).Mention(events.HostsStarted(rollout), "d")
-	p := &Pass[*nodeturn.Turn]{Engine: e, UID: "1"}
+	p := &Pass[*nodeturn.Turn]{Engine: e, UID: "1", Object: rollout, Now: now}
+	p.Turns = []*nodeturn.Turn{{Unit: unit.Unit{State: v1alpha1.UnitUpdating}}}
 	want := []events.Event{
 		{Object: rollout, Type: "Normal", Reason: "Rebooting", Message: "Hosts are ordered to reboot into their update: Nodes c"},
 		{Object: rollout, Type: "Normal", Reason: "Updated", Message: "Updated to 1.2: Nodes a,b"},
 	}
-	if diff := cmp.Diff(want, p.Mentioned(rollout)); diff != "" {
+	if diff := cmp.Diff(want, p.Mentioned()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if again := p.Mentioned(rollout); again != nil {
+	if again := p.Mentioned(); again != nil {
 		t.Errorf("mentioned twice: %v", again)
+	}
+	p.Mention(events.HostsUpdated(rollout, "1.2"), "c")
+	if soon := p.Mentioned(); soon != nil || !p.Wake.Equal(now.Add(mentionEvery)) {
+		t.Errorf("mentioned %v, wakes at %s", soon, p.Wake)
+	}
+	p.Turns = nil
+	if last := p.Mentioned(); len(last) != 1 {
+		t.Errorf("mentioned %v", last)
 	}
 }

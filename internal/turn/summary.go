@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/kind/nodeturn"
 	"moult.dev/moult/internal/metrics"
 	"moult.dev/moult/internal/rollout"
 	"moult.dev/moult/internal/status"
@@ -26,9 +27,10 @@ type Summary struct {
 	status.Progress
 	// The units of each list that the status names.
 	Updating, Failed, Waiting []v1alpha1.UnitStatus
-	// states and reasons count units for the metrics.
+	// For the metrics, states and reasons count units, and started are the oldest turns in progress with their start.
 	states  map[v1alpha1.UnitState]int
 	reasons map[v1alpha1.Reason]int
+	started []v1alpha1.UnitStatus
 }
 
 // Summarize counts and lists the turns. phase returns the phase of a turn in progress, its start, and what the turn waits for.
@@ -67,11 +69,12 @@ func (p *Pass[T]) Summarize(phase func(T) (v1alpha1.Phase, time.Time, string)) S
 			g.Counts.Updating++
 			phase, since, message := phase(t)
 			g.Updating = append(g.Updating, b.TurnStatus(phase, since, message, wait))
+			g.started = append(g.started, v1alpha1.UnitStatus{Node: b.Unit.Node, Since: nodeturn.Stamp(b.Start())})
 		default:
 			g.Counts.Waiting++
 		}
 	}
-	g.Updating, g.Failed = Oldest(g.Updating), Oldest(g.Failed)
+	g.Updating, g.Failed, g.started = Oldest(g.Updating), Oldest(g.Failed), Oldest(g.started)
 	g.Waiting, g.reasons = Waiting(&p.Decision, failed, &g.Progress)
 	if g.Counts.Updating == 0 && !retries {
 		g.judgeHalt(p.Decision.Halted)
@@ -90,7 +93,11 @@ func (g *Summary) judgeHalt(halted *rollout.Wait) {
 }
 
 // Measure sets the metrics of the rollout's units.
-func (p *Pass[T]) Measure(g *Summary) { metrics.SetUnits(p.Name(), g.states, g.reasons) }
+func (p *Pass[T]) Measure(g *Summary) {
+	metrics.SetUnits(p.Name(), g.states, g.reasons)
+	metrics.SetTurns(p.Name(), g.started)
+	metrics.SetStalled(p.Name(), g.Stuck)
+}
 
 // TurnSeconds adds the turns that ended in this pass to the average before.
 func (p *Pass[T]) TurnSeconds(before int32) int32 {
@@ -104,7 +111,7 @@ func (p *Pass[T]) TurnSeconds(before int32) int32 {
 // fleet.StatusInterval apart.
 func (p *Pass[T]) Report(ctx context.Context, stored *unstructured.Unstructured, before, after any, emit func()) error {
 	// The Events are true even if the status can't be written now.
-	p.Events.Emit(p.Pending...)
+	p.Events.Emit(append(p.Pending, p.Mentioned()...)...)
 	p.Pending = nil
 	write, again := p.Reports.Next(p.UID, stored.GetResourceVersion(), !equality.Semantic.DeepEqual(before, after), p.Now)
 	p.WakeAt(again)

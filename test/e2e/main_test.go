@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -53,7 +54,9 @@ var world struct {
 	program            string
 	agentProgram       string
 	operatorKubeconfig string
-	dir                string
+	// metrics is the address where the operator serves them.
+	metrics string
+	dir     string
 	// backoffLimit is how often a Plan's Job makes another pod.
 	backoffLimit int
 	// cloudEnv is what the operator needs to speak to the doubles of clouds.
@@ -257,8 +260,18 @@ func startOperator() error {
 }
 
 func runOperator() (err error) {
+	if world.metrics == "" {
+		free, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		world.metrics = free.Addr().String()
+		if err := free.Close(); err != nil {
+			return err
+		}
+	}
 	world.operator, err = operator.Start(world.program, world.operatorKubeconfig, operatorLog(), world.cloudEnv,
-		"--metrics-bind-address=0", "--health-probe-bind-address=0", "--debug", "--install-crds=false",
+		"--metrics-bind-address="+world.metrics, "--health-probe-bind-address=0", "--debug", "--install-crds=false",
 		"--etcd-certificates="+filepath.Join(world.dir, "etcd-pki"),
 		"--leader-elect", "--leader-election-lease-duration=1h", "--leader-election-renew-deadline=55m", // However slow this machine is.
 		"--image="+image.Operator, "--job-image-pull-policy=Never", fmt.Sprintf("--job-backoff-limit=%d", world.backoffLimit))

@@ -69,13 +69,16 @@ func TestPlanUpgradesEveryMachine(t *testing.T) {
 		if version := got["e2e.moult.dev/version"]; version != "at-v1.2.3-k3s1" {
 			t.Errorf("node %s has version %q", m.Name(), version)
 		}
+		if described, err := kubectl(t.Context(), "describe", "node", m.Name()); err != nil || !strings.Contains(described, "Updated to v1.2.3-k3s1 by Plan/"+namespace+"/"+p.Name+" in ") {
+			t.Errorf("node %s is described without its turn: %v\n%s", m.Name(), err, described)
+		}
 		if diff := cmp.Diff([]string{"v1.2.3-k3s1 one", "v1.2.3-k3s1 two"}, lines(t, m, "/var/every-machine")); diff != "" {
 			t.Errorf("what ran on %s (-want +got)\n%s", m.Name(), diff)
 		}
 	}
 	eventually(t, "events", func(context.Context) (string, bool) {
 		got := eventReasons(t, p.Name)
-		return fmt.Sprint(got), got["JobComplete"] >= machines && got["SyncJob"] >= 1 && got["Validated"] >= 1 && got["Complete"] >= 1
+		return fmt.Sprint(got), got["JobComplete"] >= 1 && got["SyncJob"] >= 1 && got["Validated"] >= 1 && got["Complete"] >= 1
 	})
 }
 

@@ -167,12 +167,12 @@ func (r *planRun) check(ctx context.Context, plans []plan, result *result) error
 	}
 	byNode, hashes := map[string]int{}, map[string]string{}
 	for _, plan := range plans {
-		ofPlan := metav1.ListOptions{FieldSelector: "involvedObject.name=" + plan.Name + ",reason=JobComplete"}
-		events, err := r.raw.CoreV1().Events(namespace).List(ctx, ofPlan)
+		events, err := r.raw.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: "reason=NodeUpdated"})
 		if err != nil {
 			return err
 		}
-		if n := len(events.Items); n != len(plan.nodes) {
+		ofPlan := slices.DeleteFunc(events.Items, func(e corev1.Event) bool { return e.Related == nil || e.Related.Name != plan.Name })
+		if n := len(ofPlan); n != len(plan.nodes) {
 			result.wrong("there are %d Events of %d nodes that %s updated", n, len(plan.nodes), plan.Name)
 		}
 		for _, node := range plan.nodes {

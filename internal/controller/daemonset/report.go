@@ -157,6 +157,7 @@ func (p *pass) measure() {
 		reasons[w.Reason]++
 	}
 	metrics.SetUnits(metrics.DaemonSet(p.key), states, reasons)
+	metrics.SetStalled(metrics.DaemonSet(p.key), edsv1.IsConditionTrue(p.EDS.Status.Conditions, edsv1.ConditionStalled))
 	stuck := map[string]bool{}
 	for _, rs := range p.Owned {
 		stuck[rs.Name] = rs == p.Active && p.Canary == nil && states[v1alpha1.UnitOutdated] > 0 && len(p.Decision.Start) == 0

@@ -140,7 +140,7 @@ func (c *Controller) newPass(r *v1alpha1.NodeRollout, malformed error, s fleet.S
 	p := &pass{w: w, problem: cmp.Or(problem, err)}
 	p.Pass = &turn.Pass[*hostupdate.Unit]{
 		Engine: c.Engine, Mechanism: hosts{p}, Key: key, UID: r.UID, Holder: w.Holder, Taint: w.Taint,
-		Generation: r.Generation, Options: options, Spec: r.Spec.Strategy, Turns: w.Units(s.Objects), Seen: s, Now: w.Now,
+		Object: r, Generation: r.Generation, Options: options, Spec: r.Spec.Strategy, Turns: w.Units(s.Objects), Seen: s, Now: w.Now,
 	}
 	return p
 }

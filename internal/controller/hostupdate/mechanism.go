@@ -15,6 +15,7 @@ import (
 	"moult.dev/moult/internal/events"
 	"moult.dev/moult/internal/kind/hostupdate"
 	"moult.dev/moult/internal/kind/nodeturn"
+	"moult.dev/moult/internal/metrics"
 	"moult.dev/moult/internal/node"
 	"moult.dev/moult/internal/rollout"
 	"moult.dev/moult/internal/turn"
@@ -112,8 +113,8 @@ func (h hosts) Finish(t *hostupdate.Unit) turn.Write {
 	if t.Report.Ready(v1alpha1.HostActionReboot) && t.Report.Update == v1alpha1.HostUpdateFalse && !hostupdate.IsOthers(t.Claims, h.UID) {
 		also = append(also, answerCheck(&t.Report)...)
 	}
-	return turn.Write{Also: also, Then: func() {
-		version := hostupdate.VersionOf(&claim)
+	version := hostupdate.VersionOf(&claim)
+	return turn.Write{Also: also, Version: version, Then: func() {
 		if claim.Failed == nil || version == "" || hostupdate.CompareVersions(t.Report.Version, version) == 0 {
 			h.Mention(events.HostsUpdated(h.w.Rollout, version), t.Node.Name)
 		}
@@ -157,6 +158,9 @@ func (p *pass) recordChange(ctx context.Context, t *hostupdate.Unit) error {
 	claim := *t.Claim
 	if claim.Changed == nil {
 		claim.Changed = &metav1.Time{Time: p.w.Now}
+		if claim.Rebooting != nil {
+			metrics.ObserveReboot(p.Key.Name, p.w.Now.Sub(claim.Rebooting.Time))
+		}
 	}
 	var also []node.Also
 	if hooks := p.w.Hooks().AfterReboot; len(hooks) > 0 {

@@ -25,7 +25,6 @@ func (p *pass) report(ctx context.Context, stored *unstructured.Unstructured) er
 	r.Status.ObservedGeneration = r.Generation
 	before := turn.StatusOf(stored)
 	return p.Report(ctx, stored, &before, &r.Status, func() {
-		p.Events.Emit(p.Mentioned(r)...)
 		p.Events.Emit(turn.Transitions(&before, r)...)
 	})
 }

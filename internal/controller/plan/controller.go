@@ -139,7 +139,7 @@ func (c *Controller) newPass(w *plan.World, s snapshot) *pass {
 	w.Fleet, w.SharedHostnames = s.Fleet, s.SharedHostnames
 	p := &pass{w: w, controller: c}
 	p.Pass = &turn.Pass[*plan.Unit]{
-		Engine: c.Engine, Mechanism: jobs{p}, Key: client.ObjectKeyFromObject(w.Plan), UID: w.Plan.UID, Holder: w.Holder, Taint: w.Taint,
+		Engine: c.Engine, Mechanism: jobs{p}, Object: w.Plan, Key: client.ObjectKeyFromObject(w.Plan), UID: w.Plan.UID, Holder: w.Holder, Taint: w.Taint,
 		Generation: w.Plan.Generation, Spec: w.Plan.Spec.Strategy, Turns: w.Units(s.Objects, s.jobs, s.pods), Seen: s.Snapshot, Now: w.Now,
 	}
 	if d := w.Plan.Spec.Drain; d != nil {

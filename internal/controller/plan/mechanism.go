@@ -109,8 +109,8 @@ func (j jobs) Finish(t *plan.Unit) turn.Write {
 	for label, value := range labels {
 		values[label] = &value
 	}
-	return turn.Write{Also: []node.Also{node.Labelling(values)}, Then: func() {
-		j.Happened(events.PlanJobComplete(j.w.Plan, t.Node.Name))
+	return turn.Write{Also: []node.Also{node.Labelling(values)}, Version: done.Status.LatestVersion, Then: func() {
+		j.Mention(events.PlanJobComplete(j.w.Plan), t.Node.Name)
 		if t.Unit.OptedOut || j.w.Ready && done.Status.LatestHash != j.w.Plan.Status.LatestHash {
 			j.w.MarkOutdated(t)
 		}

@@ -26,7 +26,6 @@ func (p *pass) report(ctx context.Context, stored *unstructured.Unstructured) er
 		p.w.Plan.Status = before // The first status of a Plan has the version.
 	}
 	return p.Report(ctx, stored, &before, &p.w.Plan.Status, func() {
-		p.Events.Emit(p.Mentioned(p.w.Plan)...)
 		p.Events.Emit(transitions(&before, p.w.Plan, p.problem)...)
 	})
 }

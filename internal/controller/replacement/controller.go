@@ -169,7 +169,7 @@ func (c *Controller) newPass(key types.NamespacedName, stored *unstructured.Unst
 	p.settings, p.problem = resolve(r, malformed)
 	p.Pass = &turnof.Pass[*unit]{
 		Engine: c.Engine, Mechanism: mechanism{pass: p}, Key: key, UID: r.UID, Holder: p.holder, Taint: p.taint, Spec: r.Spec.Strategy, Seen: s, Now: c.Clock.Now(),
-		Generation: r.Generation, Options: p.drain, Deletes: true,
+		Object: r, Generation: r.Generation, Options: p.drain, Deletes: true,
 	}
 	return p, nil
 }

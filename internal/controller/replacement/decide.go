@@ -34,7 +34,7 @@ const stepOwn nodeturn.Step = "own"
 func (p *pass) units() (units []*unit) {
 	for _, t := range p.machineTurns {
 		if !t.Over {
-			units = append(units, &unit{Turn: nodeturn.Turn{Unit: t.Unit, Counted: true, Step: stepOwn}, turn: t})
+			units = append(units, &unit{Turn: nodeturn.Turn{Unit: t.Unit, Counted: true, Step: stepOwn, Began: t.Since.Time}, turn: t})
 		}
 	}
 	strategy := p.Spec

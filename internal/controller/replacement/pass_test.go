@@ -1121,7 +1121,7 @@ func TestOverdueIsTold(t *testing.T) {
 	for range 2 {
 		judged(t, p)
 		p.recordProgress(p.machineTurns[0], &p.before.Turns[0])
-		if len(p.Pending) != 1 || p.Pending[0].Reason != "Failed" || p.machineTurns[0].Unit.State != v1alpha1.UnitFailed || p.machineTurns[0].Phase != v1alpha1.MachineAdding {
+		if len(p.Pending) != 2 || p.Pending[0].Reason != "NodeUpdateFailed" || p.Pending[1].Reason != "Failed" || p.machineTurns[0].Unit.State != v1alpha1.UnitFailed || p.machineTurns[0].Phase != v1alpha1.MachineAdding {
 			t.Errorf("%+v, %+v", p.Pending, p.machineTurns[0])
 		}
 		p.fillStatus()
@@ -1235,7 +1235,7 @@ func TestCountsOnceAfterAConflict(t *testing.T) {
 	if err := p.Client.Get(t.Context(), p.Key, p.stored); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.writeStatus(t.Context()); err != nil || len(p.Pending) != 1 {
+	if err := p.writeStatus(t.Context()); err != nil || len(p.Pending) != 2 {
 		t.Errorf("%v, %+v", err, p.Pending)
 	}
 }

@@ -160,11 +160,17 @@ func (p *pass) writeStatus(ctx context.Context) error {
 // recordProgress adds Events and metrics of what a turn has done since the previous status.
 func (p *pass) recordProgress(t *machine.Turn, before *v1alpha1.MachineTurn) {
 	if before.Failed == nil && t.Failed != nil {
-		metrics.ObserveTurn(p.Name(), metrics.TurnFailed, t.Failed.Time.Sub(t.Since.Time))
+		metrics.ObserveFailure(p.Name(), t.Failed.Reason, t.Failed.Time.Sub(t.Since.Time))
+		if t.Node != "" {
+			p.Happened(events.NodeUpdateFailed(t.Node, p.rollout, p.holder, t.Failed))
+		}
 		p.Happened(events.NodeFailed(p.rollout, t.Failed.Message))
 	}
 	if t.Over && t.Updated {
-		metrics.ObserveTurn(p.Name(), metrics.TurnUpdated, p.Now.Sub(t.Since.Time))
+		metrics.ObserveTurn(p.Name(), p.Now.Sub(t.Since.Time))
+		if t.ReplacementNode != "" {
+			p.Happened(events.NodeReplaces(t.ReplacementNode, p.rollout, p.holder, before.Node, p.Now.Sub(t.Since.Time)))
+		}
 		p.Mention(events.MachinesReplaced(p.rollout, t.ScaleSet), cmp.Or(t.ReplacementNode, t.Replacement))
 	}
 	if before.Phase == t.Phase {
@@ -201,11 +207,10 @@ func (p *pass) report(ctx context.Context) error {
 	if writes {
 		err = p.writeStatus(ctx)
 	}
-	p.Events.Emit(p.Pending...) // These things happened, even if the status can't be written.
+	p.Events.Emit(append(p.Pending, p.Mentioned()...)...) // These things happened, even if the status can't be written.
 	if p.Pending = nil; err != nil || !writes {
 		return client.IgnoreNotFound(err)
 	}
-	p.Events.Emit(p.Mentioned(p.rollout)...)
 	p.Events.Emit(turnof.Transitions(&p.before, p.rollout)...)
 	p.Events.Emit(p.troubles()...)
 	return nil

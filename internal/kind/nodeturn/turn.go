@@ -65,6 +65,16 @@ type Turn struct {
 	SoakEnd time.Time
 	// Wake is when the clock alone changes the step, or zero.
 	Wake time.Time
+	// Began is when the turn began, if there is no claim of it.
+	Began time.Time
+}
+
+// Start returns when the turn began.
+func (t *Turn) Start() time.Time {
+	if t.Claim != nil {
+		return t.Claim.Since.Time
+	}
+	return t.Began
 }
 
 // Base returns the turn, also for a type that embeds Turn.
