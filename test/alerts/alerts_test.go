@@ -21,7 +21,6 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql"
-	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/rules"
 	"github.com/prometheus/prometheus/tsdb"
 )
@@ -34,8 +33,7 @@ const (
 	daemons    = "../../internal/ksmetrics/testdata/page.txt"
 
 	files    = "../../charts/moult/files/"
-	scrape   = 30 * time.Second
-	evaluate = time.Minute
+	interval = 30 * time.Second // of scrapes, and of the rules
 )
 
 // began is when the first scrape is. The turns of the pages begin then, too.
@@ -107,38 +105,39 @@ func read(t *testing.T, page string, change func(*sample)) (all []sample) {
 	return all
 }
 
-// scrapes stores what scrapes of the target get, from the time began on, for so long.
-func (s *server) scrapes(all []sample, lasting time.Duration) {
+// scrape stores what scrape number i of the target gets, and returns its time.
+func (s *server) scrape(i int, all []sample) time.Time {
 	s.Helper()
-	for i := 0; time.Duration(i)*scrape <= lasting; i++ {
-		a := s.db.Appender(s.Context())
-		for _, sample := range all {
-			value := sample.value
-			if sample.grows {
-				value *= float64(i + 1)
-			}
-			if _, err := a.Append(0, sample.labels, began.Add(time.Duration(i)*scrape).UnixMilli(), value); err != nil {
-				s.Fatal(err)
-			}
+	at := began.Add(time.Duration(i) * interval)
+	a := s.db.Appender(s.Context())
+	for _, sample := range all {
+		value := sample.value
+		if sample.grows {
+			value *= float64(i + 1)
 		}
-		if err := a.Commit(); err != nil {
+		if _, err := a.Append(0, sample.labels, at.UnixMilli(), value); err != nil {
 			s.Fatal(err)
 		}
 	}
+	if err := a.Commit(); err != nil {
+		s.Fatal(err)
+	}
+	return at
 }
 
-// fires evaluates the rules for so long, and returns the alerts that fired at the end, each with its kind, name, budget and job.
-func (s *server) fires(lasting time.Duration) (fired []string) {
+// fires scrapes a target and evaluates the rules for so long. It returns the alerts that fire at the end, each with its kind, name, budget and job.
+func (s *server) fires(all []sample, lasting time.Duration) (fired []string) {
 	s.Helper()
 	m := rules.NewManager(&rules.ManagerOptions{
-		QueryFunc: rules.EngineQueryFunc(s.engine, s.db), Appendable: s.db, Queryable: s.db, Context: s.Context(), Logger: slog.New(slog.DiscardHandler),
+		QueryFunc: rules.EngineQueryFunc(s.engine, s.db), AppendableV2: s.db, Queryable: s.db, Context: s.Context(), Logger: slog.New(slog.DiscardHandler),
 		NotifyFunc: func(context.Context, string, ...*rules.Alert) {},
 	})
-	groups, errs := m.LoadGroups(evaluate, labels.EmptyLabels(), "", nil, false, files+"alerts.yaml")
+	groups, errs := m.LoadGroups(interval, labels.EmptyLabels(), "", nil, false, files+"alerts.yaml")
 	if len(errs) > 0 {
 		s.Fatal(errs)
 	}
-	for at := began; at.Sub(began) <= lasting; at = at.Add(evaluate) {
+	for i := range int(lasting / interval) {
+		at := s.scrape(i, all)
 		for _, g := range groups {
 			g.Eval(s.Context(), at)
 			for _, r := range g.Rules() {
@@ -227,10 +226,11 @@ func TestAlerts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t)
+			var all []sample
 			if tc.page != "" {
-				s.scrapes(read(t, tc.page, tc.change), tc.last)
+				all = read(t, tc.page, tc.change)
 			}
-			got := s.fires(tc.last)
+			got := s.fires(all, tc.last)
 			if !slices.Equal(tc.want, got) {
 				t.Errorf("fires\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(tc.want, "\n"))
 			}
@@ -254,15 +254,15 @@ func TestAlerts(t *testing.T) {
 // Every query of every panel gets data, with every metric and a rollout of a real run.
 func TestDashboards(t *testing.T) {
 	s := newServer(t)
-	const last = 2 * time.Hour
+	var all []sample
 	for _, page := range []string{collectors, troubled, daemons} {
-		all := read(t, page, nil)
-		if page != troubled { // The other pages are of another target.
-			for i := range all {
-				all[i].labels = labels.NewBuilder(all[i].labels).Set("instance", page).Labels()
-			}
-		}
-		s.scrapes(all, last)
+		all = append(all, read(t, page, func(s *sample) {
+			s.labels = labels.NewBuilder(s.labels).Set("instance", page).Labels() // Each page is of another target.
+		})...)
+	}
+	var last time.Time
+	for i := range int(2 * time.Hour / interval) {
+		last = s.scrape(i, all)
 	}
 	dashboards, err := filepath.Glob(files + "dashboards/*.json")
 	if err != nil || len(dashboards) == 0 {
@@ -287,7 +287,7 @@ func TestDashboards(t *testing.T) {
 			for _, target := range panel.Targets {
 				// What Grafana puts in place of its variables.
 				expr := strings.NewReplacer("$__rate_interval", "5m", "$kind", "Plan", "$namespace", "system-upgrade", "$name", "k3s").Replace(target.Expr)
-				q, err := s.engine.NewInstantQuery(t.Context(), s.db, nil, expr, began.Add(last))
+				q, err := s.engine.NewInstantQuery(t.Context(), s.db, nil, expr, last)
 				if err != nil {
 					t.Errorf("%s, %s: %v", d.Title, panel.Title, err)
 					continue
