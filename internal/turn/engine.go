@@ -137,8 +137,9 @@ type Write struct {
 	Claim   v1alpha1.Claim // only in Start
 	Restore bool           // only in Fail
 	Also    []node.Also
-	// Version is what Finish brings the node to, for its Event; it may be empty.
-	Version string
+	// Version is what Finish brings the node to, for its Event; it may be empty. Unproven: the node may not run it, so that it gets no Event.
+	Version  string
+	Unproven bool
 	// Then is called after the write. It may be nil.
 	Then func()
 }
@@ -307,7 +308,9 @@ func (p *Pass[T]) finish(ctx context.Context, t T) error {
 	}
 	log.FromContext(ctx).Info("node updated", "node", b.Node.Name, "revision", claim.Revision, "took", took.String())
 	b.Unit.State = v1alpha1.UnitUpdated
-	p.Happened(events.NodeUpdated(b.Node.Name, p.Object, p.Holder, write.Version, took))
+	if !write.Unproven {
+		p.Happened(events.NodeUpdated(b.Node.Name, p.Object, p.Holder, write.Version, took))
+	}
 	write.written()
 	return nil
 }

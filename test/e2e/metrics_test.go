@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/common/model"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
@@ -43,6 +44,9 @@ func TestMetrics(t *testing.T) {
 		d.Spec.Template.Spec.NodeSelector = map[string]string{corev1.LabelHostname: nodes[0]}
 	})
 	b := newBudget(t, "metrics-budget")
+	b.Spec.Selector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{ // Not the node that fails, and keeps its claim.
+		{Key: corev1.LabelHostname, Operator: metav1.LabelSelectorOpIn, Values: nodes[2:]},
+	}}
 	createBudget(t, b)
 	well := plan("well", nodes[0], "")
 	well.Spec.Drain = &upgradev1.DrainSpec{}
@@ -56,7 +60,6 @@ func TestMetrics(t *testing.T) {
 
 	failed := plan("failed", nodes[1], "fail")
 	failed.Spec.Strategy = &v1alpha1.Strategy{}
-	failed.Spec.Cordon = false // Its node does not use up the budget.
 	create(t, failed)
 	status(t, failed.Name, "failed", func(s *upgradev1.PlanStatus) bool { return s.Counts != nil && s.Counts.Failed == 1 })
 	hangs := plan("hangs", nodes[2], "hang")

@@ -147,7 +147,7 @@ func TestFinishFailed(t *testing.T) {
 		if err := p.Settle(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if got := told(p.Mentioned(p.w.Rollout)); got != want || s.Claim != nil || s.Unit.State != done {
+		if got := told(p.Mentioned()); got != want || s.Claim != nil || s.Unit.State != done {
 			t.Errorf("%s: %q, %+v", version, got, s.Unit)
 		}
 	}

@@ -114,8 +114,9 @@ func (h hosts) Finish(t *hostupdate.Unit) turn.Write {
 		also = append(also, answerCheck(&t.Report)...)
 	}
 	version := hostupdate.VersionOf(&claim)
-	return turn.Write{Also: also, Version: version, Then: func() {
-		if claim.Failed == nil || version == "" || hostupdate.CompareVersions(t.Report.Version, version) == 0 {
+	proven := claim.Failed == nil || version == "" || hostupdate.CompareVersions(t.Report.Version, version) == 0
+	return turn.Write{Also: also, Version: version, Unproven: !proven, Then: func() {
+		if proven {
 			h.Mention(events.HostsUpdated(h.w.Rollout, version), t.Node.Name)
 		}
 		t.Unit.Unoffered = h.w.RunsAnotherVersion(t)
