@@ -33,7 +33,7 @@ const (
 	daemons    = "../../internal/ksmetrics/testdata/page.txt"
 
 	files    = "../../charts/moult/files/"
-	interval = 30 * time.Second // of scrapes, and of the rules
+	interval = time.Minute // of scrapes, and of the rules
 )
 
 // began is when the first scrape is. The turns of the pages begin then, too.

@@ -30,7 +30,8 @@ var update = flag.Bool("update", false, "write the pages of metrics that test/al
 // The operator serves the metrics that the rules of alerts and the dashboards are tested with, in test/alerts: once while all is well, and once with a
 // rollout that has failed, one that hangs, and one that waits for the budget. It does not run beside tests that restart the operator.
 func TestMetrics(t *testing.T) {
-	nodes := takeSimulated(t, 4)
+	drained := takeMachines(t, 1)[0].Name()
+	nodes := takeSimulated(t, 3)
 	plan := func(name, node, how string) *upgradev1.Plan {
 		p := newPlan(t, "metrics-"+name, "true")
 		p.Spec.NodeSelector.MatchLabels[corev1.LabelHostname] = node
@@ -41,33 +42,34 @@ func TestMetrics(t *testing.T) {
 		return p
 	}
 	d := deploy(t, "metrics-evicted", 1, 0, func(d *appsv1.Deployment) {
-		d.Spec.Template.Spec.NodeSelector = map[string]string{corev1.LabelHostname: nodes[0]}
+		d.Spec.Template.Spec.NodeSelector = map[string]string{corev1.LabelHostname: drained}
 	})
 	b := newBudget(t, "metrics-budget")
 	b.Spec.Selector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{ // Not the node that fails, and keeps its claim.
-		{Key: corev1.LabelHostname, Operator: metav1.LabelSelectorOpIn, Values: nodes[2:]},
+		{Key: corev1.LabelHostname, Operator: metav1.LabelSelectorOpIn, Values: nodes[1:]},
 	}}
 	createBudget(t, b)
-	well := plan("well", nodes[0], "")
+	well := plan("well", drained, "")
 	well.Spec.Drain = &upgradev1.DrainSpec{}
 	create(t, well)
 	complete(t, well.Name)
 	available(t, d, 1)
 	compare(t, "well.txt", func(page string) bool {
 		return strings.Contains(page, `moult_units{kind="Plan",name="metrics-well",namespace="system-upgrade",state="Updated"} 1`) &&
+			strings.Contains(page, `moult_drain_duration_seconds_count{kind="Plan",name="metrics-well",namespace="system-upgrade",result="drained"} 1`) &&
 			strings.Contains(page, `moult_budget_allowed{budget="metrics-budget"} 1`)
 	})
 
-	failed := plan("failed", nodes[1], "fail")
+	failed := plan("failed", nodes[0], "fail")
 	failed.Spec.Strategy = &v1alpha1.Strategy{}
 	create(t, failed)
 	status(t, failed.Name, "failed", func(s *upgradev1.PlanStatus) bool { return s.Counts != nil && s.Counts.Failed == 1 })
-	hangs := plan("hangs", nodes[2], "hang")
+	hangs := plan("hangs", nodes[1], "hang")
 	create(t, hangs)
 	status(t, hangs.Name, "hangs", func(s *upgradev1.PlanStatus) bool {
 		return len(s.Updating) == 1 && s.Updating[0].Phase == v1alpha1.PhaseChanging
 	})
-	create(t, plan("waits", nodes[3], ""))
+	create(t, plan("waits", nodes[2], ""))
 	waits(t, "metrics-waits", v1alpha1.ReasonBudgetExhausted)
 	compare(t, "troubled.txt", func(page string) bool {
 		return strings.Contains(page, `moult_rollout_stalled{kind="Plan",name="metrics-failed",namespace="system-upgrade"} 1`) &&
