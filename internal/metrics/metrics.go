@@ -48,7 +48,7 @@ var (
 	units     = gauge("moult_units", "Nodes of a rollout by the state of their unit.", "kind", "namespace", "name", "state")
 	waiting   = gauge("moult_units_waiting", "Nodes of a rollout that need a turn and are not started, by the reason.",
 		"kind", "namespace", "name", "reason")
-	stalled = gauge("moult_rollout_stalled", "1 while a rollout goes no further until a person acts: it is halted, or failed nodes keep all its slots.",
+	stalled = gauge("moult_rollout_stalled", "1 while a rollout's condition Stalled is true: it goes no further until a person acts.",
 		"kind", "namespace", "name")
 	turnStarts = gauge("moult_turn_start_time_seconds",
 		"When the turn of a node began, in seconds since the epoch, for the 20 oldest turns in progress of a rollout.", "kind", "namespace", "name", "node")
@@ -101,7 +101,7 @@ func SetUnits(r Rollout, states map[v1alpha1.UnitState]int, reasons map[v1alpha1
 	}
 }
 
-// SetStalled sets whether a rollout needs a person.
+// SetStalled sets whether a rollout goes no further until a person acts.
 func SetStalled(r Rollout, is bool) { stalled.WithLabelValues(r.values()...).Set(oneIf(is)) }
 
 // SetTurns sets when the oldest turns in progress began, by node.

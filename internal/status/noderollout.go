@@ -44,5 +44,5 @@ func SetNodeRolloutProgress(r *v1alpha1.NodeRollout, g Progress, now time.Time) 
 			text += "; " + more
 		}
 	}
-	setKstatus(conditionSetter(&r.Status.Conditions, r.Generation, now), complete, g.stalled(), reason, text)
+	setKstatus(conditionSetter(&r.Status.Conditions, r.Generation, now), complete, g.Stalled(), reason, text)
 }

@@ -119,11 +119,11 @@ func SetPlanProgress(p *upgradev1.Plan, g Progress, now time.Time) {
 	}
 	setKstatus(func(kind string, status bool, reason, message string) {
 		setPlan(p, kind, is(status), reason, message, now)
-	}, complete, g.stalled(), reason, text)
+	}, complete, g.Stalled(), reason, text)
 }
 
-// stalled reports whether nothing continues until a person acts.
-func (g *Progress) stalled() bool { return !g.Ready && g.Problem != "" || g.Stuck }
+// Stalled reports whether nothing continues until a person acts.
+func (g *Progress) Stalled() bool { return !g.Ready && g.Problem != "" || g.Stuck }
 
 // setKstatus sets Ready, Reconciling and Stalled, as kstatus reads them.
 func setKstatus(set func(kind string, status bool, reason, message string), complete, stalled bool, reason, text string) {

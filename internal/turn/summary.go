@@ -96,7 +96,6 @@ func (g *Summary) judgeHalt(halted *rollout.Wait) {
 func (p *Pass[T]) Measure(g *Summary) {
 	metrics.SetUnits(p.Name(), g.states, g.reasons)
 	metrics.SetTurns(p.Name(), g.started)
-	metrics.SetStalled(p.Name(), g.Stuck)
 }
 
 // TurnSeconds adds the turns that ended in this pass to the average before.

@@ -21,7 +21,9 @@ import (
 // report writes the status if it changed, and then emits the Events.
 func (p *pass) report(ctx context.Context, stored *unstructured.Unstructured) error {
 	r := p.w.Rollout
-	status.SetNodeRolloutProgress(r, p.count(), p.w.Now)
+	g := p.count()
+	metrics.SetStalled(p.Name(), g.Stalled())
+	status.SetNodeRolloutProgress(r, g, p.w.Now)
 	r.Status.ObservedGeneration = r.Generation
 	before := turn.StatusOf(stored)
 	return p.Report(ctx, stored, &before, &r.Status, func() {

@@ -12,13 +12,16 @@ import (
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/kind/plan"
+	"moult.dev/moult/internal/metrics"
 	"moult.dev/moult/internal/status"
 	"moult.dev/moult/internal/turn"
 )
 
 // report writes the status if it changed, and then emits the Events.
 func (p *pass) report(ctx context.Context, stored *unstructured.Unstructured) error {
-	status.SetPlanProgress(p.w.Plan, p.count(), p.w.Now)
+	g := p.count()
+	metrics.SetStalled(p.Name(), g.Stalled())
+	status.SetPlanProgress(p.w.Plan, g, p.w.Now)
 	p.w.Plan.Status.ObservedGeneration = p.w.Plan.Generation
 	before := upgradev1.PlanStatus{}
 	turn.DecodeStatus(stored, &before)

@@ -196,7 +196,9 @@ func (p *pass) report(ctx context.Context) error {
 	if p.ready && p.world != nil {
 		p.fillStatus()
 	}
-	status.SetNodeRolloutProgress(p.rollout, p.countProgress(), p.Now)
+	g := p.countProgress()
+	metrics.SetStalled(p.Name(), g.Stalled())
+	status.SetNodeRolloutProgress(p.rollout, g, p.Now)
 	p.rollout.Status.ObservedGeneration = p.rollout.Generation
 
 	changed := !equality.Semantic.DeepEqual(turnof.StatusOf(p.stored), p.rollout.Status)
