@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command kubectl-moult is kubectl's plugin for rollouts: kubectl moult status, why, preview, pause, resume, approve and
-// retry. kubectl finds it on the PATH. Under the name kubectl-eds it is kubectl's plugin for ExtendedDaemonSets.
+// Command kubectl-moult is kubectl's plugin for rollouts: kubectl moult status, why, preview, pause, resume, approve, retry and
+// uninstall-check. kubectl finds it on the PATH. Under the name kubectl-eds it is kubectl's plugin for ExtendedDaemonSets.
 package main
 
 import (

@@ -191,12 +191,12 @@ func TestKubeconfigVariable(t *testing.T) {
 
 // The root of a host is where the shipped DaemonSets mount it, as those of the Bottlerocket update operator and of Dogswatch did.
 func TestHostRoots(t *testing.T) {
-	for i, of := range []struct{ root, manifest string }{{"/.bottlerocket/rootfs", "agent-updog.yaml"}, {"/.thar/rootfs", "agent-thar.yaml"}} {
+	for i, of := range []struct{ root, manifest string }{{"/.bottlerocket/rootfs", "updog.yaml"}, {"/.thar/rootfs", "thar.yaml"}} {
 		h, err := (&settings{}).host(v1alpha1.HostProtocols[i], v1alpha1.InterfaceUpdog)
 		if err != nil || !strings.Contains(fmt.Sprintf("%+v", h), "root:"+of.root) {
 			t.Errorf("the host is %+v, %v, want one at %s", h, err, of.root)
 		}
-		manifest, err := os.ReadFile("../../config/hostupdate/" + of.manifest)
+		manifest, err := os.ReadFile("../../config/hostupdate/agents/" + of.manifest)
 		if err != nil || !strings.Contains(string(manifest), "mountPath: "+of.root+"\n") {
 			t.Errorf("%s does not mount the host at %s: %v", of.manifest, of.root, err)
 		}

@@ -31,8 +31,8 @@ func TestManifests(t *testing.T) {
 	}
 	got := map[string]pod{}
 	var sets []*appsv1.DaemonSet
-	for _, name := range []string{"agent-update-api", "agent-updog", "agent-thar", "agent-sentinel"} {
-		text, err := os.ReadFile(name + ".yaml")
+	for _, name := range []string{"update-api", "updog", "thar", "sentinel"} {
+		text, err := os.ReadFile("agents/" + name + ".yaml")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -47,7 +47,8 @@ func showHosts(ctx context.Context, d *demo) {
 	w := d.watch(ctx, replicas)
 	d.install(ctx, bootID)
 
-	d.step("Moult labels the hosts by itself, and its NodeRollout takes one at a time to release %s", newRelease)
+	d.step("Applying examples/noderollout-bottlerocket.yaml, which labels the hosts and takes one at a time to release %s", newRelease)
+	d.kubectl(ctx, "", "apply", "--server-side", "-f", filepath.Join(d.root, "examples", "noderollout-bottlerocket.yaml"))
 	// A rollout without hosts looks complete, and so does one whose last host is not labelled yet.
 	until(ctx, d, &v1alpha1.NodeRollout{}, "", "bottlerocket", func(r *v1alpha1.NodeRollout) bool {
 		return r.Status.Counts != nil && int(r.Status.Counts.Total) == d.machines

@@ -27,7 +27,7 @@ func showDaemons(ctx context.Context, d *demo) {
 	d.build(ctx, "./test/demo/upgrade")
 	d.start(ctx, cluster.StartDetached, cluster.Options{Machines: d.machines},
 		d.version(daemonImage, oldVersion), d.version(daemonImage, brokenVersion, "crash"), d.version(daemonImage, latestVersion))
-	d.install(ctx, withoutRollout)
+	d.install(ctx, "")
 	d.rolledOut(ctx, "deployment/moult", "-n", operators)
 
 	d.step("Creating an ExtendedDaemonSet of version %s", oldVersion)

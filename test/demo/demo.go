@@ -208,16 +208,8 @@ func (d *demo) start(ctx context.Context, start func(context.Context, cluster.Op
 }
 
 const (
-	// kustomization is config/default with what a demo changes in it.
-	kustomization = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [%s]\n%s"
-	// withoutRollout takes the NodeRollout of hosts away: the view is to show what the demo is about.
-	withoutRollout = `patches:
-- patch: |
-    $patch: delete
-    apiVersion: moult.dev/v1alpha1
-    kind: NodeRollout
-    metadata: {name: bottlerocket}
-`
+	// kustomization is config/default and the agents, with what a demo changes in it.
+	kustomization = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [%[1]s/default, %[1]s/hostupdate/agents]\n%[2]s"
 	// withoutOperator is for an operator outside of the cluster: on a simulated node its pod would only look as if it ran.
 	withoutOperator = "replicas: [{name: moult, count: 0}]\n"
 )
@@ -227,18 +219,12 @@ func (d *demo) install(ctx context.Context, changes string) {
 	d.step("Installing Moult from config/default")
 	folder := filepath.Join(d.dir, "manifests")
 	d.try(func() error {
-		shipped, err := filepath.Rel(folder, filepath.Join(d.root, "config", "default"))
+		shipped, err := filepath.Rel(folder, filepath.Join(d.root, "config"))
 		text := fmt.Appendf(nil, kustomization, shipped, changes)
 		return errors.Join(err, os.MkdirAll(folder, 0o755), os.WriteFile(filepath.Join(folder, "kustomization.yaml"), text, 0o644))
 	})
-	d.kubectl(ctx, "", "apply", "--server-side", "-k", filepath.Join(d.root, "config", "crd"))
-	d.try(func() (failed error) {
-		err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, patience/3, true, func(ctx context.Context) (bool, error) {
-			_, failed = d.run(ctx, "", "apply", "--server-side", "-k", folder)
-			return failed == nil, nil // The kinds are known a moment later.
-		})
-		return errors.Join(err, failed)
-	})
+	d.kubectl(ctx, "", "apply", "--server-side", "-k", folder)
+	d.kubectl(ctx, "", "wait", "--for=condition=established", "--timeout="+patience.String(), "crds", "--all")
 }
 
 // runOperator starts the operator as a process beside the cluster. It writes its number itself, so that it is known however soon this process ends.

@@ -31,11 +31,11 @@ func showPlans(ctx context.Context, d *demo) {
 	d.try(func() error { return d.writeMachineFiles(options.MachineFiles) })
 	d.start(ctx, cluster.StartDetached, options, d.version(upgradeImage, newVersion, "upgrade"), d.version(upgradeImage, latestVersion, "upgrade"))
 	if d.machines == 0 {
-		d.install(ctx, withoutRollout+withoutOperator)
+		d.install(ctx, withoutOperator)
 		d.runOperator()
 		d.kubectl(ctx, "", "label", "node", cluster.SimulatedNode+"0001", "node-role.kubernetes.io/control-plane=")
 	} else {
-		d.install(ctx, withoutRollout)
+		d.install(ctx, "")
 		d.labelMachines(ctx)
 		d.deployWorkload(ctx)
 		d.rolledOut(ctx, "deployment/moult", "-n", operators)

@@ -72,7 +72,7 @@ func showReplacement(ctx context.Context, d *demo) {
 	for _, m := range cloud.Machines(workersSet) {
 		original[m.NodeName], names = true, append(names, m.NodeName)
 	}
-	d.install(ctx, withoutRollout+withoutOperator)
+	d.install(ctx, withoutOperator)
 	d.runOperator(azure.Env(server.URL)...)
 	d.deployWorkload(ctx)
 

@@ -119,8 +119,7 @@ func impatientAgents(t *testing.T) {
 		}
 	}
 	t.Cleanup(func() {
-		if out, err := kubectl(context.WithoutCancel(t.Context()), "apply", "--server-side", "--force-conflicts", "-k", "../../config/default",
-			"-l", "app.kubernetes.io/name=moult-agent"); err != nil {
+		if out, err := kubectl(context.WithoutCancel(t.Context()), "apply", "--server-side", "--force-conflicts", "-k", "../../config/hostupdate/agents"); err != nil {
 			t.Error(err, out)
 		}
 	})

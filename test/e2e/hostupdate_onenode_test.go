@@ -31,7 +31,7 @@ import (
 	"moult.dev/moult/test/follow"
 )
 
-// A cluster of one node, which the operator runs on too, is updated by what is shipped alone: no one labels the node, and no one
+// A cluster of one node, which the operator runs on too, is updated by what is shipped, agents and an example: no one labels the node, and no one
 // configures anything.
 func TestHostUpdateOfTheOnlyNode(t *testing.T) {
 	t.Parallel()
@@ -179,10 +179,15 @@ func followNode(t *testing.T, clientset kubernetes.Interface, name string) func(
 	}
 }
 
-// install applies what is shipped. The API server serves a new kind a moment after its definition.
+// install applies what is shipped, and then the NodeRollout. The API server serves a new kind a moment after its definition.
 func install(ctx context.Context, kubeconfig string) error {
+	for _, folder := range []string{"default", "hostupdate/agents"} {
+		if out, err := kubectl(ctx, "apply", "--server-side", "-k", "../../config/"+folder, "--kubeconfig", kubeconfig); err != nil {
+			return fmt.Errorf("%w\n%s", err, out)
+		}
+	}
 	for {
-		out, err := kubectl(ctx, "apply", "--server-side", "-k", "../../config/default", "--kubeconfig", kubeconfig)
+		out, err := kubectl(ctx, "apply", "--server-side", "-f", "../../examples/noderollout-bottlerocket.yaml", "--kubeconfig", kubeconfig)
 		if err == nil {
 			return nil
 		}

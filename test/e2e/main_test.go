@@ -138,8 +138,8 @@ func refusedByRights() error {
 	return errors.Join(append(refused, err)...)
 }
 
-// prepare imports the images on the machines, and installs config/default, with what replaces machines. The Deployment has no replicas: the tests
-// watch the operator as a process, with the rights of the Deployment. The NodeRollout is left out, so that it does not take the tests' hosts.
+// prepare imports the images on the machines, and installs config/default, with agents and what replaces machines. The Deployment has no replicas:
+// the tests watch the operator as a process, with the rights of the Deployment.
 func prepare(ctx context.Context) error {
 	if world.noMachines == nil {
 		if err := loadImages(ctx); err != nil {
@@ -163,18 +163,9 @@ func prepare(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, manifests)
 	}
-	var documents []string
-	for document := range strings.SplitSeq(manifests, "\n---\n") {
-		switch {
-		case strings.Contains(document, "\nkind: NodeRollout\n"):
-			continue
-		case strings.Contains(document, "\nkind: Deployment\n"):
-			document = strings.Replace(document, "\n  replicas: 1\n", "\n  replicas: 0\n", 1)
-		}
-		documents = append(documents, document)
-	}
+	manifests = strings.Replace(manifests, "\n  replicas: 1\n", "\n  replicas: 0\n", 1)
 	path := filepath.Join(world.dir, "default.yaml")
-	if err := os.WriteFile(path, []byte(strings.Join(documents, "\n---\n")), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(manifests), 0o600); err != nil {
 		return err
 	}
 	for _, args := range [][]string{

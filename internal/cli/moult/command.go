@@ -9,6 +9,7 @@
 //	why.go        everything that is known about why one node is changed, or is not; explain.go draws it, advise.go says what to do
 //	preview.go    what a rollout would do; subject.go reads manifests, drains.go looks at pods, foresee.go draws it
 //	ui.go         the same as web pages; pages.go reads what package dashboard shows
+//	uninstall.go  what Moult has left on nodes and in rollouts
 //	steer.go      pause, resume, approve and retry: each writes one field or annotation of one object
 package moult
 
@@ -37,7 +38,7 @@ func NewCommand(clk clock.WithTicker, streams genericiooptions.IOStreams, cluste
 		SilenceErrors: true,
 	}
 	c := command{streams, clk, cluster}
-	root.AddCommand(newStatus(c), newWhy(c), newPreview(c), newUI(c))
+	root.AddCommand(newStatus(c), newWhy(c), newPreview(c), newUI(c), newUninstallCheck(c))
 	for _, verb := range []func(*steerCommand) *cobra.Command{newPause, newResume, newApprove, newRetry} {
 		root.AddCommand(verb(&steerCommand{command: c}))
 	}

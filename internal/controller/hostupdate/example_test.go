@@ -18,23 +18,13 @@ import (
 
 // The NodeRollout of examples/bottlerocket takes the next node when the last one has been ready for a minute, and two minutes have passed since.
 func TestExamplePausesBetweenNodes(t *testing.T) {
-	read := func(file string, into any) {
-		t.Helper()
-		text, err := os.ReadFile("../../../" + file)
-		if err == nil {
-			err = yaml.Unmarshal(text, into)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+	example := &v1alpha1.NodeRollout{}
+	text, err := os.ReadFile("../../../examples/bottlerocket/noderollout.yaml")
+	if err == nil {
+		err = yaml.UnmarshalStrict(text, example)
 	}
-	example, overlay := &v1alpha1.NodeRollout{}, struct{ Patches []struct{ Patch string } }{}
-	read("config/hostupdate/noderollout.yaml", example)
-	read("examples/bottlerocket/kustomization.yaml", &overlay)
-	for _, p := range overlay.Patches { // Its patches are of this object alone. TestExampleHasNoneOfTheLimits builds the overlay.
-		if err := yaml.Unmarshal([]byte(p.Patch), example); err != nil {
-			t.Fatal(err)
-		}
+	if err != nil {
+		t.Fatal(err)
 	}
 	l := newLoop(t, func(r *v1alpha1.NodeRollout) { r.Spec = example.Spec })
 	l.host("a")

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package install
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"moult.dev/moult/test/cluster"
+)
+
+const (
+	chart = "../../charts/moult"
+	// namespace is the operator's, and plans that of Plans.
+	namespace = "moult-system"
+	plans     = "system-upgrade"
+)
+
+// run runs a program, and returns what it prints.
+func run(ctx context.Context, program string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, program, args...)
+	var failed bytes.Buffer
+	cmd.Stderr = &failed
+	out, err := cmd.Output()
+	if err != nil {
+		err = errors.New(program + " " + strings.Join(args, " ") + ": " + err.Error() + "\n" + failed.String())
+	}
+	return string(out), err
+}
+
+// programs returns the paths of helm, which Go builds unless it has, and kubectl.
+func programs(t *testing.T) (helm, kubectl string) {
+	t.Helper()
+	helm, err := run(t.Context(), "go", "tool", "-C", "../../tools/helm", "-n", "helm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths, err := cluster.Binaries(t.Context(), os.Stderr, "kubectl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(helm), paths["kubectl"]
+}
+
+// objects reads manifests, and leaves out what only Helm needs.
+func objects(t *testing.T, manifests string) map[string]map[string]any {
+	t.Helper()
+	all := map[string]map[string]any{}
+	for decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(manifests), 4096); ; {
+		o := unstructured.Unstructured{}
+		if err := decoder.Decode(&o.Object); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if len(o.Object) == 0 {
+			continue
+		}
+		annotations := o.GetAnnotations()
+		delete(annotations, "helm.sh/resource-policy")
+		o.SetAnnotations(annotations)
+		unstructured.RemoveNestedField(o.Object, "spec", "template", "metadata", "annotations", "moult.dev/settings")
+		if left, _, _ := unstructured.NestedMap(o.Object, "spec", "template", "metadata", "annotations"); len(left) == 0 {
+			unstructured.RemoveNestedField(o.Object, "spec", "template", "metadata", "annotations")
+		}
+		all[o.GetKind()+" "+o.GetNamespace()+"/"+o.GetName()] = o.Object
+	}
+}
+
+// The chart and the manifests of config have the same objects.
+func TestChartEqualsManifests(t *testing.T) {
+	helm, kubectl := programs(t)
+	for name, tc := range map[string]struct {
+		values, overlay string
+	}{
+		"default": {overlay: "resources: [CONFIG/default]\n"},
+		"agents": {
+			"hostUpdate.agents.enabled=true,hostUpdate.agents.directReads=true",
+			"resources: [CONFIG/default, CONFIG/hostupdate/agents, CONFIG/hostupdate/direct-reads]\n",
+		},
+		"replacement": {
+			"replacement.enabled=true,replacement.kubeadm=true,replacement.etcdFromHost=true",
+			"resources: [CONFIG/default]\ncomponents: [CONFIG/replacement, CONFIG/replacement/kubeadm, CONFIG/replacement/etcd]\n",
+		},
+		"elsewhere": {"namespaces.createPlans=false,namespaces.createOperator=false", "resources: [CONFIG/crd, CONFIG/rbac, CONFIG/manager, CONFIG/hostupdate]\n" +
+			"images: [{name: moult, newName: moult.dev/moult, newTag: dev}]\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			config, err := filepath.Abs("../../config")
+			if err == nil {
+				config, err = filepath.Rel(dir, config)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			overlay := "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n" + strings.ReplaceAll(tc.overlay, "CONFIG", config)
+			if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(overlay), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			want, err := run(t.Context(), kubectl, "kustomize", dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := run(t.Context(), helm, "template", "moult", chart, "--namespace", namespace, "--set", "namespaces.createOperator=true", "--set", tc.values)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(objects(t, want), objects(t, got)); diff != "" {
+				t.Errorf("objects (-config +chart)\n%s", diff)
+			}
+		})
+	}
+}
+
+// What is switched on by values alone is there, and a value that does not exist is refused.
+func TestChartValues(t *testing.T) {
+	helm, _ := programs(t)
+	if _, err := run(t.Context(), helm, "lint", "--strict", chart); err != nil {
+		t.Error(err)
+	}
+	out, err := run(t.Context(), helm, "template", "moult", chart, "--namespace", "here", "--set", "namespaces.plans=there,replicas=2,podDisruptionBudget.enabled=true,"+
+		"crds.install=false,plans.enabled=false,hostUpdate.enabled=false,monitoring.serviceMonitor.enabled=true,monitoring.prometheusAccount.name=p,"+
+		"monitoring.prometheusAccount.namespace=m,monitoring.prometheusRule.enabled=true,monitoring.dashboards.enabled=true,image.digest=sha256:"+strings.Repeat("a", 64))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := objects(t, out)
+	for key, want := range map[string]bool{
+		"ServiceMonitor here/moult": true, "PodDisruptionBudget here/moult": true, "ClusterRoleBinding /moult-metrics-reader": true, "Namespace /there": true,
+		"Role there/moult-controller": true, "ServiceAccount there/system-upgrade": false, "ServiceAccount there/moult-agent": false,
+		"CustomResourceDefinition /plans.upgrade.cattle.io": false, "ServiceAccount here/moult": true,
+	} {
+		if _, got := all[key]; got != want {
+			t.Errorf("%s is there: %t, want %t", key, got, want)
+		}
+	}
+	for _, want := range []string{"image: moult.dev/moult:dev@sha256:aaa", "MOULT_CONTROLLERS: extendeddaemonset\n"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("nowhere is %s", want)
+		}
+	}
+	if _, err := run(t.Context(), helm, "template", "moult", chart, "--set", "plans.enable=false"); err == nil {
+		t.Error("an unknown value is accepted")
+	}
+}

@@ -1,0 +1,5 @@
+module moult.dev/moult/tools/helm
+
+go 1.26.0
+
+tool helm.sh/helm/v3/cmd/helm
