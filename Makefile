@@ -271,6 +271,11 @@ undeploy: $(KUBECTL) ## Remove Moult from there, but for CRDs and namespaces wit
 	$(KUBECTL) --kubeconfig $(KUBECONFIG) delete --ignore-not-found -k config/hostupdate/agents
 	$(KUBECTL) --kubeconfig $(KUBECONFIG) delete --ignore-not-found -k config/default -l 'moult.dev/uninstall!=keep'
 
+# Operator and kwok run here, so that no image need be in the cluster.
+.PHONY: try
+try: binaries $(BIN)/moult $(BIN)/kubectl-moult ## Show a rollout over simulated nodes in the cluster of KUBECONFIG, by default your kubectl's; it leaves the CRDs alone.
+	@hack/try.sh
+
 .PHONY: get-nodes-status
 get-nodes-status: $(KUBECTL) ## Show what operator and agents say of each host there, in the Nodes' annotations; needs jq.
 	@$(KUBECTL) --kubeconfig $(KUBECONFIG) get nodes -o json | jq -S '.items | map(.metadata | {(.name): (.annotations // {} | with_entries(select(.key | test("^(bottlerocket\\.aws|thar\\.amazonaws\\.com|moult\\.dev)/"))))}) | add // {}'

@@ -67,15 +67,26 @@ func objects(t *testing.T, manifests string) map[string]map[string]any {
 		if len(o.Object) == 0 {
 			continue
 		}
-		annotations := o.GetAnnotations()
-		delete(annotations, "helm.sh/resource-policy")
-		o.SetAnnotations(annotations)
-		unstructured.RemoveNestedField(o.Object, "spec", "template", "metadata", "annotations", "moult.dev/settings")
-		if left, _, _ := unstructured.NestedMap(o.Object, "spec", "template", "metadata", "annotations"); len(left) == 0 {
-			unstructured.RemoveNestedField(o.Object, "spec", "template", "metadata", "annotations")
+		for _, path := range [][]string{{"metadata", "annotations"}, {"spec", "template", "metadata", "annotations"}} {
+			annotations, _, _ := unstructured.NestedMap(o.Object, path...)
+			delete(annotations, "helm.sh/resource-policy")
+			delete(annotations, "moult.dev/settings")
+			if unstructured.RemoveNestedField(o.Object, path...); len(annotations) > 0 {
+				_ = unstructured.SetNestedMap(o.Object, annotations, path...)
+			}
 		}
 		all[o.GetKind()+" "+o.GetNamespace()+"/"+o.GetName()] = o.Object
 	}
+}
+
+// template renders the chart. Helm knows no version of Kubernetes by itself when Go alone has built it.
+func template(t *testing.T, helm, namespace string, values ...string) (string, error) {
+	t.Helper()
+	args := []string{"template", "moult", chart, "--namespace", namespace, "--kube-version", "1.37"}
+	for _, value := range values {
+		args = append(args, "--set", value)
+	}
+	return run(t.Context(), helm, args...)
 }
 
 // The chart and the manifests of config have the same objects.
@@ -113,7 +124,7 @@ func TestChartEqualsManifests(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := run(t.Context(), helm, "template", "moult", chart, "--namespace", namespace, "--set", "namespaces.createOperator=true", "--set", tc.values)
+			got, err := template(t, helm, namespace, "namespaces.createOperator=true", tc.values)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -130,7 +141,7 @@ func TestChartValues(t *testing.T) {
 	if _, err := run(t.Context(), helm, "lint", "--strict", chart); err != nil {
 		t.Error(err)
 	}
-	out, err := run(t.Context(), helm, "template", "moult", chart, "--namespace", "here", "--set", "namespaces.plans=there,replicas=2,podDisruptionBudget.enabled=true,"+
+	out, err := template(t, helm, "here", "namespaces.plans=there,replicas=2,podDisruptionBudget.enabled=true,"+
 		"crds.install=false,plans.enabled=false,hostUpdate.enabled=false,monitoring.serviceMonitor.enabled=true,monitoring.prometheusAccount.name=p,"+
 		"monitoring.prometheusAccount.namespace=m,monitoring.prometheusRule.enabled=true,monitoring.dashboards.enabled=true,image.digest=sha256:"+strings.Repeat("a", 64))
 	if err != nil {
@@ -151,7 +162,7 @@ func TestChartValues(t *testing.T) {
 			t.Errorf("nowhere is %s", want)
 		}
 	}
-	if _, err := run(t.Context(), helm, "template", "moult", chart, "--set", "plans.enable=false"); err == nil {
+	if _, err := template(t, helm, namespace, "plans.enable=false"); err == nil {
 		t.Error("an unknown value is accepted")
 	}
 }

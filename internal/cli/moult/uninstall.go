@@ -32,13 +32,17 @@ While the operator runs, let rollouts end, or delete them: it releases their nod
 such as bottlerocket.aws/updater-interface-version, may be a person's, and are not listed.`,
 		Example: "  kubectl moult uninstall-check",
 		Args:    cobra.NoArgs,
-	}, nil, func(ctx context.Context, src *source.Source, _ source.Target) error { return c.uninstallCheck(ctx, src) })
+	}, nil, func(ctx context.Context, src *source.Source, _ source.Target) error {
+		return c.uninstallCheck(ctx, src)
+	})
 }
 
 // leftovers are what is left of Moult: what it is, and the command that removes it.
 type leftovers [][2]string
 
-func (l *leftovers) add(what, fix string, args ...any) { *l = append(*l, [2]string{what, fmt.Sprintf(fix, args...)}) }
+func (l *leftovers) add(what, fix string, args ...any) {
+	*l = append(*l, [2]string{what, fmt.Sprintf(fix, args...)})
+}
 
 func (c command) uninstallCheck(ctx context.Context, src *source.Source) error {
 	var left leftovers

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
@@ -76,7 +77,15 @@ node/n has the annotations bottlerocket.aws/action-state, moult.dev/claims, moul
 `},
 	} {
 		t.Run(name, func(t *testing.T) {
-			src, _, core := fakes(t, tc.rollouts...)
+			var rollouts []runtime.Object
+			for _, r := range tc.rollouts {
+				u, err := runtime.DefaultUnstructuredConverter.ToUnstructured(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				rollouts = append(rollouts, &unstructured.Unstructured{Object: u})
+			}
+			src, _, core := fakes(t, rollouts...)
 			if err := core.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("nodes"), "", "node"); err != nil {
 				t.Fatal(err)
 			}
