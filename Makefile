@@ -139,11 +139,11 @@ lint: $(BIN)/golangci-lint ## Run golangci-lint; ARGS=--fix repairs what it can.
 ##@ Test
 
 .PHONY: test
-test: binaries $(BIN)/gotestsum ## Run what every change must pass: unit, API, end to end, short chaos. Tests on machines are skipped without root on Linux.
+test: binaries $(BIN)/gotestsum $(BIN)/helm ## Run what every change must pass: unit, API, end to end, short chaos. Tests on machines are skipped without root on Linux.
 	@hack/test.sh $(ARGS)
 
 .PHONY: test-all
-test-all: binaries $(BIN)/gotestsum ## Run every test there is, with full counts: 150 kills for each mechanism, 10,000 seeds, every fault.
+test-all: binaries $(BIN)/gotestsum $(BIN)/helm ## Run every test there is, with full counts: 150 kills for each mechanism, 10,000 seeds, every fault.
 	@ALL=1 TEST_TIMEOUT=90m hack/test.sh $(ARGS)
 
 .PHONY: unit

@@ -13,11 +13,10 @@ end() {
 	local code=$?
 	trap - EXIT INT TERM
 	echo 'Removing the simulated nodes and the namespace moult-try'
-	"$kubectl" delete --ignore-not-found --wait=false -n moult-try plan/try || true
+	"$kubectl" delete --ignore-not-found --timeout=60s namespace moult-try || true
 	"$kubectl" delete --ignore-not-found -f examples/try/nodes.yaml || true
 	kill $(jobs -p) 2>/dev/null || true
 	wait 2>/dev/null || true
-	"$kubectl" delete --ignore-not-found --wait=false namespace moult-try || true
 	((code == 0)) || echo "The logs are in $log" >&2
 	exit $code
 }
