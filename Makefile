@@ -136,6 +136,10 @@ format: $(BIN)/golangci-lint ## Format the Go code and sort its imports.
 lint: $(BIN)/golangci-lint ## Run golangci-lint; ARGS=--fix repairs what it can.
 	$(BIN)/golangci-lint run $(ARGS)
 
+.PHONY: lint-api
+lint-api: $(BIN)/apilint ## Run kube-api-linter over the API types; .apilint.yaml explains its exceptions.
+	$(BIN)/apilint .apilint.yaml ./api/v1alpha1
+
 ##@ Test
 
 .PHONY: test
@@ -195,6 +199,7 @@ verify: ## Check everything short of a cluster: generated code, format, vet, lin
 	@$(MAKE) verify-format
 	go vet -tags grpcnotrace,all ./...
 	@$(MAKE) lint ARGS=
+	@$(MAKE) lint-api
 	@$(MAKE) verify-modules
 	@$(MAKE) unit ARGS=
 
@@ -299,6 +304,9 @@ $(BIN)/controller-gen: tools/go.mod tools/go.sum
 $(BIN)/golangci-lint: tools/go.mod tools/go.sum
 	@echo 'Building golangci-lint, which takes minutes the first time.'
 	cd tools && GOOS= GOARCH= go build -o $(abspath $@) github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+$(BIN)/apilint: tools/go.mod tools/go.sum $(wildcard tools/apilint/*.go)
+	cd tools && GOOS= GOARCH= go build -o $(abspath $@) ./apilint
 
 $(BIN)/gotestsum: tools/go.mod tools/go.sum | needs-go
 	cd tools && GOOS= GOARCH= go build -o $(abspath $@) gotest.tools/gotestsum

@@ -15,52 +15,73 @@ import (
 // one on its node; several shared claims may be on one node. A claim also records the progress of the turn. After a restart
 // the controller reads from it what was begun and what it must undo.
 type Claim struct {
-	// Rollout is the holder, as "Kind/namespace/name", or "Kind/name" for a cluster-scoped one.
+	// rollout is the holder, as "Kind/namespace/name", or "Kind/name" for a cluster-scoped one.
+	// +required
 	Rollout string `json:"rollout"`
-	// UID is the holder's uid: a rollout of the same name, made later, is another holder.
+	// uid is the holder's uid: a rollout of the same name, made later, is another holder.
+	// +required
 	UID types.UID `json:"uid"`
-	// Shared is true for a claim that tolerates other shared claims on the node. The default is exclusive.
+	// shared is true for a claim that tolerates other shared claims on the node. The default is exclusive.
+	// +optional
 	Shared bool `json:"shared,omitempty"`
-	// Revision is what the node is being brought to.
+	// revision is what the node is being brought to.
+	// +required
 	Revision string `json:"revision"`
-	// Attempt identifies the state of the rollout that this turn was started for. A failed turn is tried again, once, when
+	// attempt identifies the state of the rollout that this turn was started for. A failed turn is tried again, once, when
 	// the rollout's own attempt differs.
+	// +optional
 	Attempt string `json:"attempt,omitempty"`
-	// Turn identifies this turn, so that what earlier turns left behind on the node is not taken for its result.
+	// turn identifies this turn, so that what earlier turns left behind on the node is not taken for its result.
+	// +required
 	Turn string `json:"turn"`
-	// Since is when the claim was made, or when the turn was last restarted.
+	// since is when the claim was made, or when the turn was last restarted.
+	// +required
 	Since metav1.Time `json:"since"`
-	// KeptSeconds is how long the turn's Job is kept after its end. If the claim is older and the Job is gone, the turn may
+	// keptSeconds is how long the turn's Job is kept after its end. If the claim is older and the Job is gone, the turn may
 	// have ended.
+	// +optional
 	KeptSeconds int32 `json:"keptSeconds,omitempty"`
-	// Drains is true when the turn evicts the node's pods.
+	// drains is true when the turn evicts the node's pods.
+	// +optional
 	Drains bool `json:"drains,omitempty"`
-	// Uncordon is true when the node was schedulable at the claim, and a tool that does not set AnnotationCordonedBy may
+	// uncordon is true when the node was schedulable at the claim, and a tool that does not set AnnotationCordonedBy may
 	// cordon it. The node is uncordoned at the end.
+	// +optional
 	Uncordon bool `json:"uncordon,omitempty"`
-	// From is the host's version at the start of the turn, if known.
+	// from is the host's version at the start of the turn, if known.
+	// +optional
 	From string `json:"from,omitempty"`
-	// Back is true when the host returns to its other partitions, which hold the revision.
+	// back is true when the host returns to its other partitions, which hold the revision.
+	// +optional
 	Back bool `json:"back,omitempty"`
-	// Machine is the cloud's name of the node's machine, if the turn deletes it.
+	// machine is the cloud's name of the node's machine, if the turn deletes it.
+	// +optional
 	Machine string `json:"machine,omitempty"`
-	// Cordoned is when the node was cordoned for the change. The drain's timeout counts from it. It is set again when the
+	// cordoned is when the node was cordoned for the change. The drain's timeout counts from it. It is set again when the
 	// node was uncordoned in between.
+	// +optional
 	Cordoned *metav1.Time `json:"cordoned,omitempty"`
-	// Drained is when the drain of a Plan's turn was complete. Its Job continues then.
+	// drained is when the drain of a Plan's turn was complete. Its Job continues then.
+	// +optional
 	Drained *metav1.Time `json:"drained,omitempty"`
-	// Rebooting is when the host was ordered to reboot.
+	// rebooting is when the host was ordered to reboot.
+	// +optional
 	Rebooting *metav1.Time `json:"rebooting,omitempty"`
-	// BootID is the node's boot id when its host was ordered to reboot. Before that it is the boot id at the start of the
+	// bootID is the node's boot id when its host was ordered to reboot. Before that it is the boot id at the start of the
 	// turn.
+	// +optional
 	BootID string `json:"bootID,omitempty"`
-	// Changed is when the change was done, if the node was not healthy then.
+	// changed is when the change was done, if the node was not healthy then.
+	// +optional
 	Changed *metav1.Time `json:"changed,omitempty"`
-	// Soaking is when the soak began: the change is done, and the node only keeps its slot.
+	// soaking is when the soak began: the change is done, and the node only keeps its slot.
+	// +optional
 	Soaking *metav1.Time `json:"soaking,omitempty"`
-	// Failed says when and why the turn failed; nil if it did not.
+	// failed says when and why the turn failed; nil if it did not.
+	// +optional
 	Failed *ClaimFailure `json:"failed,omitempty"`
-	// Failures is how many turns have failed in a row for the same attempt.
+	// failures is how many turns have failed in a row for the same attempt.
+	// +optional
 	Failures int32 `json:"failures,omitempty"`
 }
 
@@ -73,13 +94,17 @@ func (c *Claim) RecordsResult() bool { return c.Skipped() || c.Failed != nil && 
 
 // ClaimFailure says why a turn failed.
 type ClaimFailure struct {
-	// Reason is one word.
+	// reason is one word.
+	// +required
 	Reason Reason `json:"reason"`
-	// Message says the same to people.
+	// message says the same to people.
+	// +optional
 	Message string `json:"message,omitempty"`
-	// Time is when it failed.
+	// time is when it failed.
+	// +required
 	Time metav1.Time `json:"time"`
-	// Skipped is true when the node was released unchanged, and the rollout continues without it.
+	// skipped is true when the node was released unchanged, and the rollout continues without it.
+	// +optional
 	Skipped bool `json:"skipped,omitempty"`
 }
 

@@ -9,11 +9,12 @@ import (
 
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
-// +kubebuilder:resource:path=nodedisruptionbudgets,singular=nodedisruptionbudget,scope=Cluster,shortName=ndb
+// +kubebuilder:resource:path=nodedisruptionbudgets,singular=nodedisruptionbudget,scope=Cluster,shortName=ndb,categories=moult
 // +kubebuilder:printcolumn:name="Max",type=string,JSONPath=`.spec.maxUnavailable`
 // +kubebuilder:printcolumn:name="Matched",type=integer,JSONPath=`.status.matched`
 // +kubebuilder:printcolumn:name="Unavailable",type=integer,JSONPath=`.status.unavailable`
 // +kubebuilder:printcolumn:name="Allowed",type=integer,JSONPath=`.status.allowed`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=='Open')].reason`
 // +kubebuilder:printcolumn:name="Blocked by",type=string,JSONPath=`.status.blockedBy[*].gate`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=10,JSONPath=`.status.conditions[?(@.type=='Ready')].message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
@@ -26,10 +27,16 @@ import (
 // rollout has a claim on it; or it is not healthy by gates.nodes. By spec.counts, a node whose daemon pod is being replaced
 // counts too.
 type NodeDisruptionBudget struct {
-	metav1.TypeMeta   `json:",inline"`
+	metav1.TypeMeta `json:",inline"`
+	// metadata of the object.
+	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec   NodeDisruptionBudgetSpec   `json:"spec,omitempty"`
+	// spec is what people want. Absent: the budget only shows which nodes are unavailable.
+	// +optional
+	Spec NodeDisruptionBudgetSpec `json:"spec,omitempty"`
+	// status is what the operator reports.
+	// +optional
 	Status NodeDisruptionBudgetStatus `json:"status,omitempty"`
 }
 
@@ -47,13 +54,13 @@ type NodeDisruptionBudgetList struct {
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.maxDomains) || has(self.topologyKey)",message="maxDomains needs topologyKey, the label that names a node's domain"
 type NodeDisruptionBudgetSpec struct {
-	// Selector selects the nodes. Absent or {}: all.
+	// selector selects the nodes. Absent or {}: all.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn', 'Exists', 'DoesNotExist'])",message="operator must be In, NotIn, Exists or DoesNotExist"
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, (e.operator == 'In' || e.operator == 'NotIn') ? (has(e.values) && size(e.values) > 0) : (!has(e.values) || size(e.values) == 0))",message="values must be given for the operators In and NotIn, and left out for Exists and DoesNotExist"
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
 
-	// MaxUnavailable is how many of the selected nodes may be unavailable at once: a count, or a percentage such as "10%",
+	// maxUnavailable is how many of the selected nodes may be unavailable at once: a count, or a percentage such as "10%",
 	// which is rounded down but is at least 1 node; 0 and "0%" allow nothing. Absent: no limit by number.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
@@ -61,9 +68,8 @@ type NodeDisruptionBudgetSpec struct {
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 && self <= 2147483647 : self.matches('^(100|[1-9]?[0-9])%$')",message="must be a count of 0 or more, or a percentage from 0% to 100%"
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
 
-	// Counts says what uses up maxUnavailable and maxDomains, node by node. Nodes: unavailable nodes, and rollouts that claim
-	// nodes wait for them. DaemonPods: nodes on which an ExtendedDaemonSet replaces its pod, and ExtendedDaemonSets wait for
-	// them. Default [Nodes].
+	// counts says what uses up maxUnavailable and maxDomains. Nodes: unavailable nodes; rollouts that claim nodes wait for them.
+	// DaemonPods: nodes on which an ExtendedDaemonSet replaces its pod; ExtendedDaemonSets wait for them. Default [Nodes].
 	// +optional
 	// +listType=set
 	// +kubebuilder:default={Nodes}
@@ -71,36 +77,36 @@ type NodeDisruptionBudgetSpec struct {
 	// +kubebuilder:validation:MaxItems=2
 	Counts []BudgetCount `json:"counts,omitempty"`
 
-	// TopologyKey is the node label that names a node's domain, such as topology.kubernetes.io/zone. Nodes without it are one
+	// topologyKey is the node label that names a node's domain, such as topology.kubernetes.io/zone. Nodes without it are one
 	// domain of their own.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=317
 	TopologyKey string `json:"topologyKey,omitempty"`
 
-	// MaxDomains is in how many domains nodes may be unavailable at once. Default 1 if topologyKey is set.
+	// maxDomains is in how many domains nodes may be unavailable at once. Default 1 if topologyKey is set.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=2147483647
 	MaxDomains *int32 `json:"maxDomains,omitempty"`
 
-	// Windows are the times when rollouts may claim nodes: while any window is open. Absent: always.
+	// windows are the times when rollouts may claim nodes: while any window is open. Absent: always.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Windows []Window `json:"windows,omitempty"`
 
-	// Paused lets no rollout claim any of the selected nodes. Turns in progress continue. Default false.
+	// paused lets no rollout claim any of the selected nodes. Turns in progress continue. Default false.
 	// +optional
 	Paused bool `json:"paused,omitempty"`
 
-	// MinReadySeconds is how long a node must have been ready to be available, in seconds. Default 0.
+	// minReadySeconds is how long a node must have been ready to be available, in seconds. Default 0.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=2147483647
 	MinReadySeconds int32 `json:"minReadySeconds,omitempty"`
 
-	// Gates are health checks that must pass before a rollout claims another node.
+	// gates are health checks that must pass before a rollout claims another node.
 	// +optional
 	Gates *Gates `json:"gates,omitempty"`
 }
@@ -120,18 +126,18 @@ const (
 
 // Gates are health checks that must pass before a rollout claims another node. All must be open.
 type Gates struct {
-	// Workloads closes while evicted workloads are not available again.
+	// workloads closes while evicted workloads are not available again.
 	// +optional
 	Workloads *WorkloadsGate `json:"workloads,omitempty"`
-	// Pods closes while certain pods exist.
+	// pods closes while certain pods exist.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Pods []PodsGate `json:"pods,omitempty"`
-	// Alerts closes while Prometheus has alerts.
+	// alerts closes while Prometheus has alerts.
 	// +optional
 	Alerts *AlertsGate `json:"alerts,omitempty"`
-	// Nodes says when a node is healthy, in addition to being ready.
+	// nodes says when a node is healthy, in addition to being ready.
 	// +optional
 	Nodes *NodesGate `json:"nodes,omitempty"`
 }
@@ -140,13 +146,13 @@ type Gates struct {
 // selected Deployment, StatefulSet, DaemonSet, ExtendedDaemonSet, Job with a PodDisruptionBudget of its own, or object of a
 // named kind, has fewer available pods than desired.
 type WorkloadsGate struct {
-	// Selector selects workloads by their labels. Absent or {}: all.
+	// selector selects workloads by their labels. Absent or {}: all.
 	// +optional
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
-	// NamespaceSelector limits that to namespaces with these labels. Absent or {}: all.
+	// namespaceSelector limits that to namespaces with these labels. Absent or {}: all.
 	// +optional
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
-	// Kinds are further kinds of workloads, such as custom resources whose controllers run pods. The operator needs the right
+	// kinds are further kinds of workloads, such as custom resources whose controllers run pods. The operator needs the right
 	// to list and watch them. Absent: none.
 	// +optional
 	// +listType=atomic
@@ -156,23 +162,27 @@ type WorkloadsGate struct {
 
 // WorkloadKind is a kind of workloads.
 type WorkloadKind struct {
-	// APIVersion of the kind, such as postgresql.cnpg.io/v1.
+	// apiVersion of the kind, such as postgresql.cnpg.io/v1.
+	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=317
 	APIVersion string `json:"apiVersion"`
-	// Kind, such as Cluster.
+	// kind of the objects, such as Cluster.
+	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Kind string `json:"kind"`
-	// Desired is the path of the integer field with the desired number of pods. An object without the field closes the gate.
+	// desired is the path of the integer field with the desired number of pods. An object without the field closes the gate.
 	// Default spec.replicas.
 	// +optional
+	// +kubebuilder:default="spec.replicas"
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^(spec|status)(\.[A-Za-z0-9_-]+)+$`
 	Desired string `json:"desired,omitempty"`
-	// Ready is the path of the integer field with the number of ready pods. An object without the field has none. Default
+	// ready is the path of the integer field with the number of ready pods. An object without the field has none. Default
 	// status.readyReplicas.
 	// +optional
+	// +kubebuilder:default="status.readyReplicas"
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^(spec|status)(\.[A-Za-z0-9_-]+)+$`
 	Ready string `json:"ready,omitempty"`
@@ -193,13 +203,15 @@ const (
 
 // PodsGate is closed while a pod that it selects exists and has not ended.
 type PodsGate struct {
-	// Selector selects pods by their labels.
+	// selector selects pods by their labels.
+	// +required
 	Selector metav1.LabelSelector `json:"selector"`
-	// NamespaceSelector limits that to namespaces with these labels. Absent or {}: all.
+	// namespaceSelector limits that to namespaces with these labels. Absent or {}: all.
 	// +optional
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
-	// Scope is Node when a pod blocks the node that it is on, and Cluster when it blocks all. Default Node.
+	// scope is Node when a pod blocks the node that it is on, and Cluster when it blocks all. Default Node.
 	// +optional
+	// +kubebuilder:default=Node
 	Scope PodsScope `json:"scope,omitempty"`
 }
 
@@ -218,28 +230,31 @@ const (
 //
 // +kubebuilder:validation:XValidation:rule="!(has(self.allow) && has(self.deny))",message="allow and deny exclude each other"
 type AlertsGate struct {
-	// URL of Prometheus, such as http://prometheus.monitoring:9090.
+	// url of Prometheus, such as http://prometheus.monitoring:9090.
+	// +required
 	// +kubebuilder:validation:MaxLength=2048
 	// +kubebuilder:validation:XValidation:rule="isURL(self) && url(self).getScheme() in ['http', 'https'] && url(self).getHost() != ''",message="must be an http or https URL"
 	URL string `json:"url"`
-	// Allow is a regular expression (RE2). Alerts whose whole name matches do not close the gate; all others do.
+	// allow is a regular expression (RE2). Alerts whose whole name matches do not close the gate; all others do.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=2048
 	Allow string `json:"allow,omitempty"`
-	// Deny is a regular expression (RE2). Only alerts whose whole name matches close the gate.
+	// deny is a regular expression (RE2). Only alerts whose whole name matches close the gate.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=2048
 	Deny string `json:"deny,omitempty"`
-	// FiringOnly ignores pending alerts. Default false: pending and firing alerts close the gate.
+	// firingOnly ignores pending alerts. Default false: pending and firing alerts close the gate.
 	// +optional
 	FiringOnly bool `json:"firingOnly,omitempty"`
-	// WhenUnreachable says what happens when Prometheus does not answer, or its answer can't be understood. Default Closed.
+	// whenUnreachable says what happens when Prometheus does not answer, or its answer can't be understood. Default Closed.
 	// +optional
+	// +kubebuilder:default=Closed
 	WhenUnreachable Unreachable `json:"whenUnreachable,omitempty"`
-	// IntervalSeconds is the time between two queries of Prometheus. Default 15.
+	// intervalSeconds is the time between two queries of Prometheus, in seconds. Default 15.
 	// +optional
+	// +kubebuilder:default=15
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=3600
 	IntervalSeconds *int32 `json:"intervalSeconds,omitempty"`
@@ -247,14 +262,13 @@ type AlertsGate struct {
 
 // NodesGate says when a node is healthy, in addition to being ready. An unhealthy node is unavailable.
 type NodesGate struct {
-	// Conditions that the node must have.
+	// conditions that the node must have.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Conditions []NodeConditionRequirement `json:"conditions,omitempty"`
-	// AbsentTaints are keys of taints that the node must not have. A key that ends in * matches every key with this prefix,
-	// such as readiness.k8s.io/*. A prefix does not match the taint of a cordon (node.kubernetes.io/unschedulable) nor
-	// Moult's taints on outdated nodes (*.outdated.moult.dev/*); name these in full.
+	// absentTaints are keys of taints that the node must not have. A key that ends in * matches every key with this prefix, except the
+	// taint of a cordon (node.kubernetes.io/unschedulable) and Moult's taints on outdated nodes. Empty: none.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
@@ -265,44 +279,48 @@ type NodesGate struct {
 
 // NodeConditionRequirement is a condition that a node must have.
 type NodeConditionRequirement struct {
-	// Type of the condition, such as NetworkUnavailable.
+	// type of the condition, such as NetworkUnavailable.
+	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=317
 	Type string `json:"type"`
-	// Status that it must have. An absent condition does not match.
+	// status that it must have. An absent condition does not match.
+	// +required
 	// +kubebuilder:validation:Enum="True";"False";Unknown
 	Status metav1.ConditionStatus `json:"status"`
 }
 
 // NodeDisruptionBudgetStatus is the state of the budget.
 type NodeDisruptionBudgetStatus struct {
-	// ObservedGeneration is the metadata.generation that this status reflects.
+	// observedGeneration is the metadata.generation that this status reflects.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Matched is how many nodes are selected.
+	// matched is how many nodes are selected.
+	// +required
 	// +kubebuilder:validation:Maximum=2147483647
 	Matched int32 `json:"matched"`
-	// Unavailable is how many of them are unavailable.
+	// unavailable is how many of them are unavailable.
+	// +required
 	// +kubebuilder:validation:Maximum=2147483647
 	Unavailable int32 `json:"unavailable"`
-	// Allowed is how many more nodes may be claimed now; absent when there is no limit by number and nothing blocks.
+	// allowed is how many more nodes may be claimed now; absent when there is no limit by number and nothing blocks.
 	// +optional
 	// +kubebuilder:validation:Maximum=2147483647
 	Allowed *int32 `json:"allowed,omitempty"`
-	// Domains is in how many domains nodes are unavailable, if topologyKey is set.
+	// domains is in how many domains nodes are unavailable, if topologyKey is set.
 	// +optional
 	// +kubebuilder:validation:Maximum=2147483647
 	Domains int32 `json:"domains,omitempty"`
-	// Holders are the unavailable nodes with their causes, at most 20.
+	// holders are the unavailable nodes with their causes, at most 20.
 	// +optional
 	// +listType=atomic
 	Holders []BudgetHolder `json:"holders,omitempty"`
-	// BlockedBy lists what blocks now, other than the number of unavailable nodes.
+	// blockedBy lists what blocks now, other than the number of unavailable nodes.
 	// +optional
 	// +listType=atomic
 	BlockedBy []BudgetBlock `json:"blockedBy,omitempty"`
-	// Conditions: Ready is True when the budget is valid and in force; Open says whether nodes may be claimed now;
-	// Reconciling and Stalled are for tools that use kstatus.
+	// conditions are Ready, which is True when the budget is valid and in force; Open, which says whether nodes may be claimed now;
+	// Progressing, which is True while rollouts use up the budget; Paused, which is spec.paused; and Reconciling and Stalled of kstatus.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -332,30 +350,35 @@ const (
 
 // BudgetHolder is a node that uses up the budget.
 type BudgetHolder struct {
-	// Node is the node's name.
+	// node is the node's name.
+	// +required
 	Node string `json:"node"`
-	// Cause says why it is unavailable: the first that applies of Claimed, Unschedulable, NotReady, MinReadySeconds,
+	// cause says why it is unavailable: the first that applies of Claimed, Unschedulable, NotReady, MinReadySeconds,
 	// Unhealthy, ClaimUnreadable, DaemonPodReplaced.
+	// +required
 	Cause UnavailableCause `json:"cause"`
-	// By is the rollout that has claimed it, or replaces its pod, as "Kind/namespace/name".
+	// by is the rollout that has claimed it, or replaces its pod, as "Kind/namespace/name".
 	// +optional
 	By string `json:"by,omitempty"`
-	// Message says more.
+	// message says more.
 	// +optional
 	Message string `json:"message,omitempty"`
-	// Since is when it became unavailable, if known.
+	// since is when it became unavailable, if known.
 	// +optional
 	Since *metav1.Time `json:"since,omitempty"`
 }
 
 // BudgetBlock is what blocks a budget.
 type BudgetBlock struct {
-	// Gate is what blocks, one of the reasons of units: BudgetPaused, OutsideBudgetWindow, WorkloadsUnavailable, PodsBlock,
+	// gate is what blocks, one of the reasons of units: BudgetPaused, OutsideBudgetWindow, WorkloadsUnavailable, PodsBlock,
 	// AlertsActive, AlertsUnreachable, or BudgetInvalid.
+	// +required
 	Gate Reason `json:"gate"`
-	// Message says more.
+	// message says more.
+	// +required
 	Message string `json:"message"`
-	// Since is when it began to block.
+	// since is when it began to block.
+	// +required
 	Since metav1.Time `json:"since"`
 }
 
@@ -366,6 +389,10 @@ const (
 	ConditionStalled     = "Stalled"
 	// ConditionOpen says whether nodes may be claimed now.
 	ConditionOpen = "Open"
+	// ConditionProgressing says whether rollouts change nodes now: this one, or any under this budget.
+	ConditionProgressing = "Progressing"
+	// ConditionPaused says whether the spec says paused.
+	ConditionPaused = "Paused"
 	// ConditionAgentsBounded of a NodeRollout is False while no policy bounds what the agents on hosts may write, and otherwise absent.
 	ConditionAgentsBounded = "AgentsBounded"
 )

@@ -8,23 +8,31 @@ import (
 
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
-// +kubebuilder:resource:path=noderollouts,singular=noderollout,scope=Cluster,shortName=nr
+// +kubebuilder:resource:path=noderollouts,singular=noderollout,scope=Cluster,shortName=nr,categories=moult
 // +kubebuilder:printcolumn:name="Nodes",type=integer,JSONPath=`.status.counts.total`
 // +kubebuilder:printcolumn:name="Updated",type=integer,JSONPath=`.status.counts.updated`
 // +kubebuilder:printcolumn:name="Updating",type=integer,JSONPath=`.status.counts.updating`
 // +kubebuilder:printcolumn:name="Failed",type=integer,JSONPath=`.status.counts.failed`
+// +kubebuilder:printcolumn:name="Wave",type=string,JSONPath=`.status.wave.name`
 // +kubebuilder:printcolumn:name="Revision",type=string,JSONPath=`.status.revision`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=='Ready')].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=='Ready')].reason`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=10,JSONPath=`.status.conditions[?(@.type=='Ready')].message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63",message="metadata.name must have at most 63 characters: it is part of labels and taints"
 
 // NodeRollout brings nodes to another operating system, by updating it or by replacing their machines, a few nodes at a time.
 type NodeRollout struct {
-	metav1.TypeMeta   `json:",inline"`
+	metav1.TypeMeta `json:",inline"`
+	// metadata of the object.
+	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec   NodeRolloutSpec   `json:"spec"`
+	// spec is what people want.
+	// +required
+	Spec NodeRolloutSpec `json:"spec"`
+	// status is what the operator reports.
+	// +optional
 	Status NodeRolloutStatus `json:"status,omitempty"`
 }
 
@@ -44,32 +52,32 @@ type NodeRolloutList struct {
 // +kubebuilder:validation:XValidation:rule="has(self.hostUpdate) == has(oldSelf.hostUpdate)",message="hostUpdate and replacement can't take each other's place: make another NodeRollout"
 // +kubebuilder:validation:XValidation:rule="!has(self.hostUpdate) || !has(self.hostUpdate.labelNodes) || !self.hostUpdate.labelNodes || ((!has(self.nodeSelector.matchLabels) || !['bottlerocket.aws/updater-interface-version', 'thar.amazonaws.com/platform-version', 'moult.dev/updater-interface-version'].exists(k, k in self.nodeSelector.matchLabels)) && (!has(self.nodeSelector.matchExpressions) || !self.nodeSelector.matchExpressions.exists(e, e.key in ['bottlerocket.aws/updater-interface-version', 'thar.amazonaws.com/platform-version', 'moult.dev/updater-interface-version'] && e.operator in ['In', 'Exists'])))",message="hostUpdate.labelNodes labels nodes without an interface label, and this nodeSelector requires one: select the nodes by other labels"
 type NodeRolloutSpec struct {
-	// NodeSelector selects the nodes; {} selects all. With hostUpdate only nodes that also have an interface label are
-	// updated, such as bottlerocket.aws/updater-interface-version. With replacement only machines of scale sets are. A node
-	// with the label noderollout.moult.dev/NAME=disabled is not touched.
+	// nodeSelector selects the nodes; {} selects all. Only hosts with an interface label are updated, and only machines of scale sets
+	// are replaced. A node with the label noderollout.moult.dev/NAME=disabled is not touched.
+	// +required
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn', 'Exists', 'DoesNotExist'])",message="operator must be In, NotIn, Exists or DoesNotExist"
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, (e.operator == 'In' || e.operator == 'NotIn') ? (has(e.values) && size(e.values) > 0) : (!has(e.values) || size(e.values) == 0))",message="values must be given for the operators In and NotIn, and left out for Exists and DoesNotExist"
 	NodeSelector metav1.LabelSelector `json:"nodeSelector"`
 
-	// Strategy is how fast and in which order nodes are updated. Default: one node at a time.
+	// strategy is how fast and in which order nodes are updated. Default: one node at a time.
 	// +optional
 	Strategy *Strategy `json:"strategy,omitempty"`
 
-	// Drain is how a node is drained before it is disrupted. Default: every pod is evicted except those of DaemonSets,
+	// drain is how a node is drained before it is disrupted. Default: every pod is evicted except those of DaemonSets,
 	// mirrors of static pods, and pods of the operator. A pod without a controller stops the drain.
 	// +optional
 	Drain *NodeDrain `json:"drain,omitempty"`
 
-	// Health is what a changed node needs to count as updated, in addition to Ready and to gates.nodes of budgets. Until
+	// health is what a changed node needs to count as updated, in addition to Ready and to gates.nodes of budgets. Until
 	// then it stays cordoned.
 	// +optional
 	Health *NodeHealth `json:"health,omitempty"`
 
-	// HostUpdate updates and reboots hosts by the agent that runs on each.
+	// hostUpdate updates and reboots hosts by the agent that runs on each.
 	// +optional
 	HostUpdate *HostUpdate `json:"hostUpdate,omitempty"`
 
-	// Replacement replaces machines through the scale sets of their cloud.
+	// replacement replaces machines through the scale sets of their cloud.
 	// +optional
 	Replacement *Replacement `json:"replacement,omitempty"`
 }
@@ -78,42 +86,42 @@ type NodeRolloutSpec struct {
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.onTimeout) || has(self.timeout)",message="onTimeout needs timeout"
 type NodeDrain struct {
-	// Disabled only cordons the node. Default false.
+	// disabled only cordons the node. Default false.
 	// +optional
 	Disabled bool `json:"disabled,omitempty"`
-	// Timeout is how long the drain may take. Default: no limit.
+	// timeout is how long the drain may take. Default: no limit.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="must be positive"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
-	// OnTimeout says what happens after the timeout. Halt fails the turn. Skip releases the node, and the rollout continues
+	// onTimeout says what happens after the timeout. Halt fails the turn. Skip releases the node, and the rollout continues
 	// without it. Force deletes the remaining pods and ignores every PodDisruptionBudget. Default Halt.
 	// +optional
 	OnTimeout DrainOnTimeout `json:"onTimeout,omitempty"`
-	// Force also evicts pods without a controller. Default false.
+	// force also evicts pods without a controller. Default false.
 	// +optional
 	Force bool `json:"force,omitempty"`
-	// DeleteEmptyDirData also evicts pods with emptyDir volumes, whose content is lost. Default true.
+	// deleteEmptyDirData also evicts pods with emptyDir volumes, whose content is lost. Default true.
 	// +optional
 	// +kubebuilder:default=true
 	DeleteEmptyDirData *bool `json:"deleteEmptyDirData,omitempty"`
-	// GracePeriodSeconds is how long each pod gets to end. Default: the pod's own terminationGracePeriodSeconds.
+	// gracePeriodSeconds is how long each pod gets to end. Default: the pod's own terminationGracePeriodSeconds.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	GracePeriodSeconds *int64 `json:"gracePeriodSeconds,omitempty"`
-	// DisableEviction deletes pods instead of evicting them, and so ignores every PodDisruptionBudget. Default false.
+	// disableEviction deletes pods instead of evicting them, and so ignores every PodDisruptionBudget. Default false.
 	// +optional
 	DisableEviction bool `json:"disableEviction,omitempty"`
-	// SkipWaitForDeleteSeconds is how long to wait for a pod after the end of its grace period. Default: no limit; but 30
+	// skipWaitForDeleteSeconds is how long to wait for a pod after the end of its grace period. Default: no limit; but 30
 	// if the turn deletes the machine and its node has not been ready for a minute.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	SkipWaitForDeleteSeconds *int32 `json:"skipWaitForDeleteSeconds,omitempty"`
-	// PodSelector limits the drain to these pods. Default: all.
+	// podSelector limits the drain to these pods. Default: all.
 	// +optional
 	PodSelector *metav1.LabelSelector `json:"podSelector,omitempty"`
-	// WaitForVolumeDetach waits, within the timeout, until the volumes of evicted pods are detached from the node. Default false.
+	// waitForVolumeDetach waits, within the timeout, until the volumes of evicted pods are detached from the node. Default false.
 	// +optional
 	WaitForVolumeDetach bool `json:"waitForVolumeDetach,omitempty"`
 }
@@ -125,10 +133,10 @@ type DrainOnTimeout string
 
 // LoadBalancerExclusion is how a node is excluded from external load balancers.
 type LoadBalancerExclusion struct {
-	// Disabled does not set the label. Default false.
+	// disabled does not set the label. Default false.
 	// +optional
 	Disabled bool `json:"disabled,omitempty"`
-	// Wait is the time between the label and the drain, for the load balancers to react. Default: none.
+	// wait is the time between the label and the drain, for the load balancers to react. Default: none.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="must not be negative"
 	// +kubebuilder:validation:Type=string
@@ -140,12 +148,12 @@ type LoadBalancerExclusion struct {
 type NodeHealth struct {
 	NodesGate `json:",inline"`
 
-	// MinReadySeconds is how many seconds the node must have been ready. Default 0.
+	// minReadySeconds is how many seconds the node must have been ready. Default 0.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=86400
 	MinReadySeconds int32 `json:"minReadySeconds,omitempty"`
-	// Pods that must be stable on the node. Each entry is checked separately.
+	// pods that must be stable on the node. Each entry is checked separately.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
@@ -155,13 +163,14 @@ type NodeHealth struct {
 // StablePods are pods on a changed node that must be ready, and must not have restarted for some time. If no pod is
 // selected, there is nothing to wait for.
 type StablePods struct {
-	// Namespace of the pods. Empty: all.
+	// namespace of the pods. Empty: all.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Namespace string `json:"namespace,omitempty"`
-	// Selector selects the pods.
+	// selector selects the pods.
+	// +required
 	Selector metav1.LabelSelector `json:"selector"`
-	// Seconds for which none of their containers may have restarted, counted from the change at the earliest. Default 0.
+	// seconds for which none of their containers may have restarted, counted from the change at the earliest. Default 0.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=86400
@@ -172,51 +181,47 @@ type StablePods struct {
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.minimumAge) || !has(self.version) || size(self.version) == 0",message="minimumAge is for the newest version, and can't be set together with version"
 type HostUpdate struct {
-	// Version to bring hosts to, such as "1.20.3". A host that offers another version waits. Empty: the newest version that
+	// version to bring hosts to, such as "1.20.3". A host that offers another version waits. Empty: the newest version that
 	// each host offers.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Pattern=`^(v?[0-9]+\.[0-9]+\.[0-9]+([-+][0-9A-Za-z.+-]+)?)?$`
 	Version string `json:"version,omitempty"`
-	// DetectOnly shows which hosts have an update, and changes none. Default false.
+	// detectOnly shows which hosts have an update, and changes none. Default false.
 	// +optional
 	DetectOnly bool `json:"detectOnly,omitempty"`
-	// LabelNodes adds the interface label to selected Nodes without one, by status.nodeInfo.osImage:
-	// bottlerocket.aws/updater-interface-version=2.0.0 for Bottlerocket 0.4.1 and newer, =1.0.0 for older Bottlerocket, and
-	// thar.amazonaws.com/platform-version=1.0.0 for Thar. The label starts the agent of that interface on the node.
-	// Existing labels are never changed or removed, and other hosts get none. Default false: label the Nodes yourself.
+	// labelNodes adds the interface label to selected Nodes that run Bottlerocket or Thar, by status.nodeInfo.osImage. The label starts
+	// the agent on the node. Existing labels are never changed. Default false: label the Nodes yourself.
 	// +optional
 	LabelNodes bool `json:"labelNodes,omitempty"`
-	// MinimumAge is how long a version must have been known before a host is updated to it. It counts from when any
+	// minimumAge is how long a version must have been known before a host is updated to it. It counts from when any
 	// selected host first offered it (status.releases). Default: none.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="must not be negative"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
 	MinimumAge *metav1.Duration `json:"minimumAge,omitempty"`
-	// RebootTimeout is how long a host may take from the reboot order until its node is ready and its agent answers. After
+	// rebootTimeout is how long a host may take from the reboot order until its node is ready and its agent answers. After
 	// that the turn fails. Default 15m.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s')",message="must be 1s or more"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
 	RebootTimeout *metav1.Duration `json:"rebootTimeout,omitempty"`
-	// ExcludeFromLoadBalancers is how the node is excluded from external load balancers from before the drain until it is
-	// schedulable again. It uses the label node.kubernetes.io/exclude-from-external-load-balancers. A node that already has
-	// the label keeps it.
+	// excludeFromLoadBalancers is how the node is excluded from external load balancers, from before the drain until it is schedulable
+	// again. Default: by the label node.kubernetes.io/exclude-from-external-load-balancers, without a wait.
 	// +optional
 	ExcludeFromLoadBalancers *LoadBalancerExclusion `json:"excludeFromLoadBalancers,omitempty"`
-	// Hooks are annotations of the Node that your programs set before and after the reboot.
+	// hooks are annotations of the Node that your programs set before and after the reboot.
 	// +optional
 	Hooks *RebootHooks `json:"hooks,omitempty"`
 }
 
-// RebootHooks are keys of annotations of the Node that must have the value "true". While the rollout waits for a list, the
-// Node has the label moult.dev/before-reboot=true or moult.dev/after-reboot=true. A DaemonSet can use it to start the
-// program that sets the annotations. Afterwards the operator removes label and annotations. Keys of moult.dev,
-// bottlerocket.aws and thar.amazonaws.com are refused.
+// RebootHooks are keys of annotations of the Node that must have the value "true". While the rollout waits for them, the Node has the
+// label moult.dev/before-reboot=true or moult.dev/after-reboot=true, by which a DaemonSet can start what sets them. The operator removes
+// both afterwards.
 type RebootHooks struct {
-	// BeforeReboot must be set before the node is cordoned.
+	// beforeReboot must be set before the node is cordoned.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=16
@@ -225,7 +230,7 @@ type RebootHooks struct {
 	// +kubebuilder:validation:items:XValidation:rule="self.indexOf('/') <= 253 && self.matches('(?i)^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[a-z0-9]([-a-z0-9_.]{0,61}[a-z0-9])?$')",message="must be the key of an annotation, such as storage.example.com/replicas-moved"
 	// +kubebuilder:validation:items:XValidation:rule="!self.matches('^(([^/]*[.])?moult[.]dev|bottlerocket[.]aws|thar[.]amazonaws[.]com)/')",message="keys of moult.dev, bottlerocket.aws and thar.amazonaws.com are the operator's and its agents' own: use a key of another domain, such as storage.example.com/replicas-moved"
 	BeforeReboot []string `json:"beforeReboot,omitempty"`
-	// AfterReboot must be set after the host runs the target version, before the node is uncordoned.
+	// afterReboot must be set after the host runs the target version, before the node is uncordoned.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=16
@@ -247,65 +252,67 @@ const MaxListedReleases = 10
 
 // NodeRolloutStatus is the state of a NodeRollout.
 type NodeRolloutStatus struct {
-	// Conditions: Ready, Reconciling and Stalled, as kstatus defines them.
+	// conditions are Ready, Reconciling and Stalled, as kstatus defines them. Progressing is True while nodes are in a turn; otherwise its
+	// reason says why none is. Paused is spec.strategy.paused. AgentsBounded is False while no policy bounds the agents.
 	// +optional
 	// +patchMergeKey=type
 	// +patchStrategy=merge
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// ObservedGeneration is the metadata.generation that this status reflects.
+	// observedGeneration is the metadata.generation that this status reflects.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Revision is the target of the rollout. With hostUpdate it is spec.hostUpdate.version, or the newest version that any
-	// host offers or runs. If no host offers a newer version and some offer an older one, it is the older one. For hosts
-	// without versions it is "reboot-" and a number that increases after each complete rollout. With replacement it is the
-	// image's name and an identifier of the machine model, or only the identifier if scale sets have several images.
+	// revision is the target of the rollout: the version of hosts, "reboot-" and a number for hosts without versions, or the image of
+	// machines with an identifier of their model.
 	// +optional
 	Revision string `json:"revision,omitempty"`
-	// LastComplete is the version that all hosts ran when the rollout was last complete. A rollback returns to it.
+	// lastComplete is the version that all hosts ran when the rollout was last complete. A rollback returns to it.
 	// +optional
 	LastComplete string `json:"lastComplete,omitempty"`
-	// RolledBack is the failed version from which hosts are brought back to lastComplete.
+	// rolledBack is the failed version from which hosts are brought back to lastComplete.
 	// +optional
 	RolledBack string `json:"rolledBack,omitempty"`
-	// Counts of the selected nodes by state.
+	// counts of the selected nodes by state.
 	// +optional
 	Counts *UnitCounts `json:"counts,omitempty"`
-	// Wave is the progress of the waves, if the strategy has any.
+	// wave is the progress of the waves, if the strategy has any.
 	// +optional
 	Wave *WaveStatus `json:"wave,omitempty"`
-	// TurnSeconds is the average duration of this revision's turns, in seconds; an estimate for the remaining ones.
+	// approval is the last approval of a wave that names a person.
+	// +optional
+	Approval *WaveApproval `json:"approval,omitempty"`
+	// turnSeconds is the average duration of this revision's turns, in seconds; an estimate for the remaining ones.
 	// +optional
 	TurnSeconds int32 `json:"turnSeconds,omitempty"`
-	// Releases are the versions that hosts offer, newest first, at most 10.
+	// releases are the versions that hosts offer, newest first, at most 10.
 	// +optional
 	// +listType=map
 	// +listMapKey=version
 	Releases []HostRelease `json:"releases,omitempty"`
-	// Versions says how many nodes run which version, the most frequent first, at most 10.
+	// versions says how many nodes run which version, the most frequent first, at most 10.
 	// +optional
 	// +listType=map
 	// +listMapKey=version
 	Versions []HostVersion `json:"versions,omitempty"`
-	// ScaleSets are the scale sets whose machines are replaced.
+	// scaleSets are the scale sets whose machines are replaced.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	ScaleSets []ScaleSetStatus `json:"scaleSets,omitempty"`
-	// Turns are the machines that are being replaced, at most 100.
+	// turns are the machines that are being replaced, at most 100.
 	// +optional
 	// +listType=atomic
 	Turns []MachineTurn `json:"turns,omitempty"`
-	// Updating lists nodes in a turn, oldest first, at most 20.
+	// updating lists nodes in a turn, oldest first, at most 20.
 	// +optional
 	// +listType=atomic
 	Updating []UnitStatus `json:"updating,omitempty"`
-	// Failed lists failed nodes, oldest first, at most 20.
+	// failed lists failed nodes, oldest first, at most 20.
 	// +optional
 	// +listType=atomic
 	Failed []UnitStatus `json:"failed,omitempty"`
-	// Waiting lists the nodes that come next with the reason why they wait, at most 20.
+	// waiting lists the nodes that come next with the reason why they wait, at most 20.
 	// +optional
 	// +listType=atomic
 	Waiting []UnitStatus `json:"waiting,omitempty"`
@@ -313,16 +320,20 @@ type NodeRolloutStatus struct {
 
 // HostRelease is a version that hosts offer.
 type HostRelease struct {
-	// Version is its name.
+	// version is its name.
+	// +required
 	Version string `json:"version"`
-	// Since is when one of the hosts first offered it.
+	// since is when one of the hosts first offered it.
+	// +required
 	Since metav1.Time `json:"since"`
 }
 
 // HostVersion is a version that hosts run.
 type HostVersion struct {
-	// Version is its name.
+	// version is its name.
+	// +required
 	Version string `json:"version"`
-	// Nodes is how many run it.
+	// nodes is how many run it.
+	// +required
 	Nodes int32 `json:"nodes"`
 }

@@ -11,10 +11,11 @@ import (
 // Replacement is how machines are replaced: a machine is added to the scale set, the old node is drained, and its machine
 // is deleted.
 type Replacement struct {
-	// Provider is the cloud whose scale sets the machines are in. Only its credentials can be changed; for anything else
+	// provider is the cloud whose scale sets the machines are in. Only its credentials can be changed; for anything else
 	// make another NodeRollout.
+	// +required
 	Provider CloudProvider `json:"provider"`
-	// ScaleSets limits the rollout to machines of these scale sets, by name. Empty: the scale sets of the selected nodes. A
+	// scaleSets limits the rollout to machines of these scale sets, by name. Empty: the scale sets of the selected nodes. A
 	// node whose machine is in none of them is not changed.
 	// +optional
 	// +listType=set
@@ -22,59 +23,56 @@ type Replacement struct {
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=255
 	ScaleSets []string `json:"scaleSets,omitempty"`
-	// ImageMatch says how an outdated machine is detected. ScaleSetModel: the cloud compares the machine with the scale
-	// set's model for new machines. OSImage: its node's status.nodeInfo.osImage differs from the name of the scale set's
-	// image. Default ScaleSetModel.
+	// imageMatch says how an outdated machine is detected. ScaleSetModel: the cloud compares it with the scale set's model for new
+	// machines. OSImage: its node's status.nodeInfo.osImage differs from the name of the scale set's image. Default ScaleSetModel.
 	// +optional
 	// +kubebuilder:default=ScaleSetModel
 	ImageMatch ImageMatch `json:"imageMatch,omitempty"`
-	// Surge is how many extra machines each scale set may have at once: a count, or a percentage of its machines, rounded
-	// up. With 0 a machine is deleted before its replacement is added. At most 100 machines are replaced at once. Default
-	// 1.
+	// surge is how many extra machines each scale set may have at once: a count up to 100, or a percentage of its machines, rounded
+	// up. With 0 a machine is deleted before its replacement is added. Default 1.
 	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=4
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 && self <= 100 : self.matches('^(100|[0-9]{1,2})%$')",message="must be a count from 0 to 100, or a percentage from 0% to 100%"
 	Surge *intstr.IntOrString `json:"surge,omitempty"`
-	// OnFull says what happens when a scale set is at its maximum, or the cloud lacks capacity or quota for one more
+	// onFull says what happens when a scale set is at its maximum, or the cloud lacks capacity or quota for one more
 	// machine. Wait: no replacement begins until there is room. DeleteFirst: a machine is deleted before its replacement is
 	// added. Default Wait.
 	// +optional
 	// +kubebuilder:default=Wait
 	OnFull OnFull `json:"onFull,omitempty"`
-	// ReplacementReady says when a replacement node is ready, so that the old node may be drained.
+	// replacementReady says when a replacement node is ready, so that the old node may be drained.
 	// +optional
 	ReplacementReady *ReplacementReady `json:"replacementReady,omitempty"`
-	// KeepFailedFor is how long a replacement whose node was not ready in time is kept for inspection. It uses up surge. A
+	// keepFailedFor is how long a replacement whose node was not ready in time is kept for inspection. It uses up surge. A
 	// control plane node is drained and leaves etcd first. Default: none.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="must not be negative"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
 	KeepFailedFor *metav1.Duration `json:"keepFailedFor,omitempty"`
-	// ControlPlane is set if the nodes are control plane nodes, and says how they leave it. Default: they are not.
+	// controlPlane is set if the nodes are control plane nodes, and says how they leave it. Default: they are not.
 	// +optional
 	ControlPlane *ControlPlane `json:"controlPlane,omitempty"`
-	// KubernetesVersionFromImage writes the Kubernetes version of the scale set's image into ConfigMap
-	// kube-system/kubeadm-config. The version is the third of exactly five parts of the image's name, separated by hyphens.
-	// It is written before the first machine of the image is added. With controlPlane it is also written after a rollback
-	// of the image, and when all machines have the image. Default false.
+	// kubernetesVersionFromImage writes the Kubernetes version of the scale set's image into ConfigMap kube-system/kubeadm-config before
+	// the first machine of the image is added. The version is the third of exactly five parts of the image's name, separated by
+	// hyphens. Default false.
 	// +optional
 	KubernetesVersionFromImage bool `json:"kubernetesVersionFromImage,omitempty"`
-	// DetectOnly shows which machines are outdated, and replaces none. Default false.
+	// detectOnly shows which machines are outdated, and replaces none. Default false.
 	// +optional
 	DetectOnly bool `json:"detectOnly,omitempty"`
-	// Rollback restores the scale set's previous image when the strategy's failure limit has halted the rollout. The
-	// previous image is the last one that all its nodes had. Machines with the failed image are then replaced. Default
-	// false.
+	// rollback is the same as strategy.rollback: it restores the scale set's last complete image when the failure limit has halted the
+	// rollout, and replaces machines with the failed image. Default false.
 	// +optional
 	Rollback bool `json:"rollback,omitempty"`
-	// ExcludeFromLoadBalancers is how an old node is excluded from external load balancers before its drain.
+	// excludeFromLoadBalancers is how an old node is excluded from external load balancers before its drain.
 	// +optional
 	ExcludeFromLoadBalancers *LoadBalancerExclusion `json:"excludeFromLoadBalancers,omitempty"`
-	// CheckPeriod is how often the operator reads the scale sets from the cloud while nothing is in progress. Default 5m.
+	// checkPeriod is how often the operator reads the scale sets from the cloud while nothing is in progress. Default 5m.
 	// +optional
+	// +kubebuilder:default="5m"
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s')",message="must be 1s or more"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
@@ -108,13 +106,13 @@ const (
 // +kubebuilder:validation:XValidation:rule="(has(self.azure) ? 1 : 0) + (has(self.aws) ? 1 : 0) + (has(self.gcp) ? 1 : 0) == 1",message="exactly one of azure, aws and gcp must be given"
 // +kubebuilder:validation:XValidation:rule="has(self.azure) == has(oldSelf.azure) && has(self.aws) == has(oldSelf.aws) && has(self.gcp) == has(oldSelf.gcp)",message="the cloud can't be changed"
 type CloudProvider struct {
-	// Azure is for virtual machine scale sets.
+	// azure is for virtual machine scale sets.
 	// +optional
 	Azure *AzureProvider `json:"azure,omitempty"`
-	// AWS is for EC2 Auto Scaling groups.
+	// aws is for EC2 Auto Scaling groups.
 	// +optional
 	AWS *AWSProvider `json:"aws,omitempty"`
-	// GCP is for managed instance groups of Compute Engine.
+	// gcp is for managed instance groups of Compute Engine.
 	// +optional
 	GCP *GCPProvider `json:"gcp,omitempty"`
 }
@@ -124,20 +122,20 @@ type CloudProvider struct {
 // +kubebuilder:validation:XValidation:rule="has(self.subscriptionID) == has(oldSelf.subscriptionID) && (!has(self.subscriptionID) || self.subscriptionID == oldSelf.subscriptionID)",message="subscriptionID can't be changed"
 // +kubebuilder:validation:XValidation:rule="has(self.resourceGroup) == has(oldSelf.resourceGroup) && (!has(self.resourceGroup) || self.resourceGroup == oldSelf.resourceGroup)",message="resourceGroup can't be changed"
 type AzureProvider struct {
-	// SubscriptionID of the scale sets. Default: the operator's environment variable ARM_SUBSCRIPTION_ID.
+	// subscriptionID of the scale sets. Default: the operator's environment variable ARM_SUBSCRIPTION_ID.
 	// +optional
 	// +kubebuilder:validation:Pattern=`^[0-9a-fA-F-]{36}$`
 	SubscriptionID string `json:"subscriptionID,omitempty"`
-	// ResourceGroup of the scale sets. Default: the operator's environment variable ARM_RESOURCE_GROUP.
+	// resourceGroup of the scale sets. Default: the operator's environment variable ARM_RESOURCE_GROUP.
 	// +optional
 	// +kubebuilder:validation:MaxLength=90
 	ResourceGroup string `json:"resourceGroup,omitempty"`
-	// Credential selects one of the operator's credentials. Auto tries the others, in this order: Environment, Workload
+	// credential selects one of the operator's credentials. Auto tries the others, in this order: Environment, Workload
 	// (workload identity), Managed (the identity of the machine). Default Auto.
 	// +optional
 	// +kubebuilder:default=Auto
 	Credential AzureCredential `json:"credential,omitempty"`
-	// ClientID selects one of several managed or workload identities. Default: the only one, or the environment variable
+	// clientID selects one of several managed or workload identities. Default: the only one, or the environment variable
 	// AZURE_CLIENT_ID.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
@@ -163,12 +161,12 @@ const (
 //
 // +kubebuilder:validation:XValidation:rule="has(self.region) == has(oldSelf.region) && (!has(self.region) || self.region == oldSelf.region)",message="region can't be changed"
 type AWSProvider struct {
-	// Region of the groups. Default: the region of the environment or of the machine.
+	// region of the groups. Default: the region of the environment or of the machine.
 	// +optional
 	// +kubebuilder:validation:Pattern=`^[a-z]{2,}(-[a-z0-9]+)+$`
 	// +kubebuilder:validation:MaxLength=32
 	Region string `json:"region,omitempty"`
-	// RoleARN is a role to assume. Default: none.
+	// roleARN is a role to assume. Default: none.
 	// +optional
 	// +kubebuilder:validation:Pattern=`^arn:aws[a-z-]*:iam::[0-9]{12}:role/.+$`
 	// +kubebuilder:validation:MaxLength=2048
@@ -182,10 +180,11 @@ type AWSProvider struct {
 // +kubebuilder:validation:XValidation:rule="self.project == oldSelf.project",message="project can't be changed"
 // +kubebuilder:validation:XValidation:rule="has(self.locations) == has(oldSelf.locations) && (!has(self.locations) || self.locations == oldSelf.locations)",message="locations can't be changed"
 type GCPProvider struct {
-	// Project of the groups.
+	// project of the groups.
+	// +required
 	// +kubebuilder:validation:Pattern=`^([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]$`
 	Project string `json:"project"`
-	// Locations are the zones and regions in which groups of scaleSets are searched. Groups of existing nodes are found
+	// locations are the zones and regions in which groups of scaleSets are searched. Groups of existing nodes are found
 	// without them.
 	// +optional
 	// +listType=set
@@ -193,25 +192,24 @@ type GCPProvider struct {
 	// +kubebuilder:validation:items:Pattern=`^[a-z]+-[a-z]+[0-9]+(-(ai[0-9]+)?[a-z])?$`
 	// +kubebuilder:validation:items:MaxLength=63
 	Locations []string `json:"locations,omitempty"`
-	// ServiceAccount is the email address of a service account to impersonate. Default: none.
+	// serviceAccount is the email address of a service account to impersonate. Default: none.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	ServiceAccount string `json:"serviceAccount,omitempty"`
 }
 
-// ReplacementReady says when a replacement node is ready. It must be Ready, meet spec.health and gates.nodes of budgets,
-// and have no startup taints. Startup taints are node.kubernetes.io/not-ready and other taints that the cluster sets on
-// unusable nodes, node.cloudprovider.kubernetes.io/uninitialized, and those with the prefixes readiness.k8s.io and
-// startup-taint.cluster-autoscaler.kubernetes.io.
+// ReplacementReady says when a replacement node is ready. It must be Ready, meet spec.health and gates.nodes of budgets, and have no
+// startup taints: those that the cluster sets on unusable nodes, node.cloudprovider.kubernetes.io/uninitialized, and those with the
+// prefixes readiness.k8s.io and startup-taint.cluster-autoscaler.kubernetes.io.
 type ReplacementReady struct {
-	// Timeout is how long a replacement may take from its request until it is ready. After that it is deleted, and the turn
-	// fails. A replacement that becomes unready before the old node is gone has the same time to recover. Default 15m.
+	// timeout is how long a replacement may take from its request until it is ready, and to recover if it becomes unready before the
+	// old node is gone. After that it is deleted, and the turn fails. Default 15m.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s')",message="must be 1s or more"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
-	// StartupTaints are keys of further startup taints.
+	// startupTaints are keys of further startup taints.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=16
@@ -224,9 +222,8 @@ type ReplacementReady struct {
 // replacement never breaks etcd quorum, even if one more member fails. It waits until every member is healthy and none is a
 // learner.
 type ControlPlane struct {
-	// Etcd is where etcd runs. Stacked: a member on each node, as with kubeadm. Before the machine is deleted, leadership
-	// moves away and the member is removed; the next node waits until the new member is a voter. External: on other
-	// machines, and the operator does not change it. Default Stacked.
+	// etcd is where etcd runs. Stacked: a member on each node, as with kubeadm; it is removed before the machine is deleted. External: on
+	// other machines, and the operator does not change it. Default Stacked.
 	// +optional
 	// +kubebuilder:default=Stacked
 	Etcd EtcdTopology `json:"etcd,omitempty"`
@@ -245,12 +242,13 @@ const (
 
 // AbsentNode is what budgets need to know of a deleted Node.
 type AbsentNode struct {
-	// Name of the Node.
+	// name of the Node.
+	// +required
 	Name string `json:"name"`
-	// Labels of the Node, by which budgets select it and find its domain.
+	// labels of the Node, by which budgets select it and find its domain.
 	// +optional
 	Labels map[string]string `json:"labels,omitempty"`
-	// Evicted are the controllers of pods that were evicted from it, each as "Kind/namespace/name", at most 100. They are
+	// evicted are the controllers of pods that were evicted from it, each as "Kind/namespace/name", at most 100. They are
 	// recorded on the replacement Node when it exists.
 	// +optional
 	Evicted []string `json:"evicted,omitempty"`
@@ -265,75 +263,79 @@ const FinalizerReplacement = GroupName + "/replacement"
 
 // ScaleSetStatus is the state of a scale set.
 type ScaleSetStatus struct {
-	// Name of the scale set.
+	// name of the scale set.
+	// +required
 	Name string `json:"name"`
-	// Image is the image of new machines, as the cloud names it.
+	// image is the image of new machines, as the cloud names it.
 	// +optional
 	Image string `json:"image,omitempty"`
-	// Model identifies the complete model of new machines.
+	// model identifies the complete model of new machines.
 	// +optional
 	Model string `json:"model,omitempty"`
-	// Complete is true after all participating nodes of the scale set have had this image with no turn in progress, until a
+	// complete is true after all participating nodes of the scale set have had this image with no turn in progress, until a
 	// turn fails with it.
 	// +optional
 	Complete bool `json:"complete,omitempty"`
-	// PreviousImage is the last complete image before this one; a rollback restores it.
+	// previousImage is the last complete image before this one; a rollback restores it.
 	// +optional
 	PreviousImage string `json:"previousImage,omitempty"`
-	// RolledBack is the failed image that a rollback replaced.
+	// rolledBack is the failed image that a rollback replaced.
 	// +optional
 	RolledBack string `json:"rolledBack,omitempty"`
-	// Capacity is the desired number of machines in the cloud.
+	// capacity is the desired number of machines in the cloud.
 	// +optional
 	Capacity int32 `json:"capacity"`
-	// Machines is how many machines exist.
+	// machines is how many machines exist.
 	// +optional
 	Machines int32 `json:"machines"`
-	// Outdated is how many machines are outdated.
+	// outdated is how many machines are outdated.
 	// +optional
 	Outdated int32 `json:"outdated"`
-	// Operations are those in progress in the cloud. Each is recorded here before it is sent.
+	// operations are those in progress in the cloud. Each is recorded here before it is sent.
 	// +optional
 	// +listType=map
 	// +listMapKey=token
 	// +kubebuilder:validation:MaxItems=32
 	Operations []CloudOperation `json:"operations,omitempty"`
-	// Reason says why the scale set can't be read or changed.
+	// reason says why the scale set can't be read or changed.
 	// +optional
 	Reason Reason `json:"reason,omitempty"`
-	// Message says the same to people.
+	// message says the same to people.
 	// +optional
 	Message string `json:"message,omitempty"`
-	// Since is when the reason began.
+	// since is when the reason began.
 	// +optional
 	Since *metav1.Time `json:"since,omitempty"`
 }
 
 // CloudOperation is a request to a cloud, sent or about to be sent.
 type CloudOperation struct {
-	// Token identifies the operation, in the cloud too if it supports that, so that it never runs twice.
+	// token identifies the operation, in the cloud too if it supports that, so that it never runs twice.
+	// +required
 	Token string `json:"token"`
-	// Kind of the operation: Add, Delete or SetImage.
+	// kind of the operation: Add, Delete or SetImage.
+	// +required
 	Kind CloudOperationKind `json:"kind"`
-	// Count is how many machines are added.
+	// count is how many machines are added.
 	// +optional
 	Count int32 `json:"count,omitempty"`
-	// Machines are the machines to delete. For an addition they are the new machines that turns have already received.
+	// machines are the machines to delete. For an addition they are the new machines that turns have already received.
 	// +optional
 	// +listType=atomic
 	Machines []string `json:"machines,omitempty"`
-	// Image is the new image.
+	// image is the new image.
 	// +optional
 	Image string `json:"image,omitempty"`
-	// From is the image before.
+	// from is the image before.
 	// +optional
 	From string `json:"from,omitempty"`
-	// State is what the provider needs to send the operation, to poll it, and to resume it after a restart.
+	// state is what the provider needs to send the operation, to poll it, and to resume it after a restart.
 	// +optional
 	State string `json:"state,omitempty"`
-	// Since is when it was recorded. It is sent afterwards.
+	// since is when it was recorded. It is sent afterwards.
+	// +required
 	Since metav1.Time `json:"since"`
-	// Sent is true after the cloud has accepted it.
+	// sent is true after the cloud has accepted it.
 	// +optional
 	Sent bool `json:"sent,omitempty"`
 }
@@ -351,69 +353,75 @@ const (
 // MachineTurn is the turn of a machine: its replacement and its progress. While the node is disrupted, its Node also has a
 // claim.
 type MachineTurn struct {
-	// Turn identifies the turn; the claim has it too.
+	// turn identifies the turn; the claim has it too.
+	// +required
 	Turn string `json:"turn"`
-	// Node is the old node. Empty after it is gone, and for a machine that never had one.
+	// node is the old node. Empty after it is gone, and for a machine that never had one.
 	// +optional
 	Node string `json:"node,omitempty"`
-	// NodeUID is that Node's uid.
+	// nodeUID is that Node's uid.
 	// +optional
 	NodeUID types.UID `json:"nodeUID,omitempty"`
-	// ScaleSet of the machine.
+	// scaleSet of the machine.
+	// +required
 	ScaleSet string `json:"scaleSet"`
-	// Machine is the old machine, as the cloud names it.
+	// machine is the old machine, as the cloud names it.
 	// +optional
 	Machine string `json:"machine,omitempty"`
-	// Zone of the machine.
+	// zone of the machine.
 	// +optional
 	Zone string `json:"zone,omitempty"`
-	// Revision for which the turn began.
+	// revision for which the turn began.
+	// +required
 	Revision string `json:"revision"`
-	// Attempt identifies the state of the rollout for which the turn began.
+	// attempt identifies the state of the rollout for which the turn began.
 	// +optional
 	Attempt string `json:"attempt,omitempty"`
-	// Failures is how many earlier turns of the node have failed.
+	// failures is how many earlier turns of the node have failed.
 	// +optional
 	Failures int32 `json:"failures,omitempty"`
-	// Phase of the turn.
+	// phase of the turn.
+	// +required
 	Phase MachinePhase `json:"phase"`
-	// Since is when the turn began.
+	// since is when the turn began.
+	// +required
 	Since metav1.Time `json:"since"`
-	// PhaseSince is when this phase began.
+	// phaseSince is when this phase began.
+	// +required
 	PhaseSince metav1.Time `json:"phaseSince"`
-	// DeletesFirst is true for a turn without surge.
+	// deletesFirst is true for a turn without surge.
 	// +optional
 	DeletesFirst bool `json:"deletesFirst,omitempty"`
-	// Ordered is true after the deletion of the machine was recorded. If the machine disappears later, this deletion may be
+	// ordered is true after the deletion of the machine was recorded. If the machine disappears later, this deletion may be
 	// the cause.
 	// +optional
 	Ordered bool `json:"ordered,omitempty"`
-	// Operation is the token of the operation in its scale set that the turn waits for.
+	// operation is the token of the operation in its scale set that the turn waits for.
 	// +optional
 	Operation string `json:"operation,omitempty"`
-	// Replacement is the replacement machine, when it is known.
+	// replacement is the replacement machine, when it is known.
 	// +optional
 	Replacement string `json:"replacement,omitempty"`
-	// ReplacementNode is the Node of the replacement machine, when it is known.
+	// replacementNode is the Node of the replacement machine, when it is known.
 	// +optional
 	ReplacementNode string `json:"replacementNode,omitempty"`
-	// ReplacementProviderID is the spec.providerID of that Node.
+	// replacementProviderID is the spec.providerID of that Node.
 	// +optional
 	ReplacementProviderID string `json:"replacementProviderID,omitempty"`
-	// Absent is the old Node if it was deleted before its replacement exists. Budgets count it as unavailable until then.
+	// absent is the old Node if it was deleted before its replacement exists. Budgets count it as unavailable until then.
 	// +optional
 	Absent *AbsentNode `json:"absent,omitempty"`
-	// Bound is true for a turn that needs another replacement and can't be cancelled: its node may have left the control
+	// bound is true for a turn that needs another replacement and can't be cancelled: its node may have left the control
 	// plane.
 	// +optional
 	Bound bool `json:"bound,omitempty"`
-	// UnreadySince is when the replacement stopped being ready. It has replacementReady.timeout to be ready again.
+	// unreadySince is when the replacement stopped being ready. It has replacementReady.timeout to be ready again.
 	// +optional
 	UnreadySince *metav1.Time `json:"unreadySince,omitempty"`
-	// Failed says why the turn failed, while its machine is cleaned up.
+	// failed says why the turn failed, while its machine is cleaned up.
 	// +optional
 	Failed *ClaimFailure `json:"failed,omitempty"`
-	// Message says what it waits for.
+	// message says what it waits for.
 	// +optional
 	Message string `json:"message,omitempty"`
 }

@@ -12,7 +12,7 @@ import (
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.rollback) || !self.rollback || has(self.maxFailures) || (has(self.waves) && size(self.waves) > 0)",message="rollback needs maxFailures or waves, which say when",fieldPath=".rollback"
 type Strategy struct {
-	// MaxConcurrent is how many nodes may be in a turn at once: a count, or a percentage such as "10%", which is rounded
+	// maxConcurrent is how many nodes may be in a turn at once: a count, or a percentage such as "10%", which is rounded
 	// down but is at least 1 node; 0 and "0%" start nothing. Default: for a Plan spec.concurrency, otherwise 1.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
@@ -20,15 +20,15 @@ type Strategy struct {
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 && self <= 2147483647 : self.matches('^(100|[1-9]?[0-9])%$')",message="must be a count of 0 or more, or a percentage from 0% to 100%"
 	MaxConcurrent *intstr.IntOrString `json:"maxConcurrent,omitempty"`
 
-	// Order is the order in which nodes are started: by the first entry, then by the second, and so on. Nodes that are
-	// still equal are shuffled, in the same way each time for one revision. The node that the operator itself runs on is
-	// always last. Order does not wait for earlier nodes to finish; waves do.
+	// order is the order in which nodes are started: by the first entry, then by the second, and so on. Empty: a random order that
+	// stays the same for one revision. The node that the operator runs on is always last. Order does not wait for earlier nodes to
+	// finish; waves do.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=8
 	Order []Order `json:"order,omitempty"`
 
-	// Waves divide the rollout. The first is the canary. A wave begins when the previous one is updated, has soaked and is
+	// waves divide the rollout. The first is the canary. A wave begins when the previous one is updated, has soaked and is
 	// approved. Nodes in no wave follow after the last.
 	// +optional
 	// +listType=atomic
@@ -36,33 +36,32 @@ type Strategy struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(w, !has(w.name) || self.exists_one(v, has(v.name) && v.name == w.name))",message="the names of waves must differ"
 	Waves []Wave `json:"waves,omitempty"`
 
-	// Soak is how long a node keeps its slot after it has been changed and is healthy. Default: none.
+	// soak is how long a node keeps its slot after it has been changed and is healthy. Default: none.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="must not be negative"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
 	Soak *metav1.Duration `json:"soak,omitempty"`
 
-	// MaxFailures is how many nodes may fail: a count, or a percentage that is rounded down. With more failures the rollout
-	// starts no further node. 0 halts it at the first failure. Up to the limit a failed node frees its slot for the next.
-	// Absent: no limit, but a failed node keeps its slot. A failure in the first of several waves always halts the rollout.
+	// maxFailures is how many nodes may fail before the rollout starts no further node: a count, or a percentage that is rounded
+	// down. Up to the limit a failed node frees its slot. Absent: no limit, but a failed node keeps its slot. A failure in the
+	// first of several waves always halts the rollout.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 && self <= 2147483647 : self.matches('^(100|[1-9]?[0-9])%$')",message="must be a count of 0 or more, or a percentage from 0% to 100%"
 	MaxFailures *intstr.IntOrString `json:"maxFailures,omitempty"`
 
-	// Rollback returns nodes to the last complete revision when the failure limit has halted the rollout: maxFailures, or the first of
-	// waves. A Plan runs the Job of the earlier version. A host returns to its other partitions. A scale set gets its previous image.
-	// Default false. With false again nodes are brought to what failed.
+	// rollback returns nodes to the last complete revision when maxFailures, or a failure in the first of waves, has halted the rollout.
+	// Default false: nodes stay as they are. Set back to false, nodes are brought to the failed revision again.
 	// +optional
 	Rollback bool `json:"rollback,omitempty"`
 
-	// Retries repeats failed turns automatically. Absent: never.
+	// retries repeats failed turns automatically. Absent: never.
 	// +optional
 	Retries *Retries `json:"retries,omitempty"`
 
-	// TurnTimeout is how long a turn may take, from the claim until the node is changed and healthy. After that the turn
+	// turnTimeout is how long a turn may take, from the claim until the node is changed and healthy. After that the turn
 	// fails, and its change is stopped. Default: no limit.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="must be positive"
@@ -70,18 +69,18 @@ type Strategy struct {
 	// +kubebuilder:validation:MaxLength=64
 	TurnTimeout *metav1.Duration `json:"turnTimeout,omitempty"`
 
-	// Windows are the times when nodes may be started: while any window is open. Absent: always. Turns in progress continue
+	// windows are the times when nodes may be started: while any window is open. Absent: always. Turns in progress continue
 	// after the windows close.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Windows []Window `json:"windows,omitempty"`
 
-	// Paused starts no further node. Turns in progress continue. Default false.
+	// paused starts no further node. Turns in progress continue. Default false.
 	// +optional
 	Paused bool `json:"paused,omitempty"`
 
-	// TaintOutdated puts the taint KIND.outdated.moult.dev/NAME:PreferNoSchedule on outdated nodes. Evicted pods then
+	// taintOutdated puts the taint KIND.outdated.moult.dev/NAME:PreferNoSchedule on outdated nodes. Evicted pods then
 	// prefer updated nodes and move only once. Default false.
 	// +optional
 	TaintOutdated bool `json:"taintOutdated,omitempty"`
@@ -115,14 +114,15 @@ const (
 //
 // +kubebuilder:validation:XValidation:rule="self.by == 'Label' ? has(self.key) : !has(self.key) && !has(self.values)",message="key must be given for by: Label, and key and values left out otherwise"
 type Order struct {
-	// By is what is compared.
+	// by is what is compared.
+	// +required
 	By OrderBy `json:"by"`
-	// Key is the key of the label, for by: Label.
+	// key is the key of the label, for by: Label.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=317
 	Key string `json:"key,omitempty"`
-	// Values of the label, in order; nodes with another value are last. Empty: in alphabetical order, nodes without the
+	// values of the label, in order; nodes with another value are last. Empty: in alphabetical order, nodes without the
 	// label last.
 	// +optional
 	// +listType=atomic
@@ -145,46 +145,47 @@ const (
 //
 // +kubebuilder:validation:XValidation:rule="has(self.size) || has(self.nodeSelector)",message="size or nodeSelector must be given"
 type Wave struct {
-	// Name of the wave. Default: its number, such as "wave-1".
+	// name of the wave. Default: its number, such as "wave-1".
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Name string `json:"name,omitempty"`
-	// Size is how many nodes the wave has, not counting those of earlier waves: a count, or a percentage of all the
+	// size is how many nodes the wave has, not counting those of earlier waves: a count, or a percentage of all the
 	// rollout's nodes, rounded up. Absent: all that nodeSelector selects.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 && self <= 2147483647 : self.matches('^(100|[1-9]?[0-9])%$') && self != '0%'",message="must be a count of 1 or more, or a percentage from 1% to 100%"
 	Size *intstr.IntOrString `json:"size,omitempty"`
-	// NodeSelector limits the wave to these nodes. Absent: any.
+	// nodeSelector limits the wave to these nodes. Absent: any.
 	// +optional
 	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
-	// Soak is how long all nodes of the wave must have been updated and healthy before the next begins. Default: none.
+	// soak is how long all nodes of the wave must have been updated and healthy before the next begins. Default: none.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="must not be negative"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
 	Soak *metav1.Duration `json:"soak,omitempty"`
-	// Approval Manual blocks the next wave until a person approves this one after its soak. To approve use `kubectl moult
-	// approve`, or the annotation moult.dev/approve with the value of status.wave.approveWith. Default Auto.
+	// approval Manual blocks the next wave until a person approves this one after its soak. To approve use `kubectl moult
+	// approve`, which writes status.approval. The annotation moult.dev/approve approves too, and names nobody. Default Auto.
 	// +optional
 	Approval Approval `json:"approval,omitempty"`
 }
 
 // Retries says how often a failed turn is tried again, and when.
 type Retries struct {
-	// Limit is how often. The count starts again after a change of the rollout.
+	// limit is how often. The count starts again after a change of the rollout.
+	// +required
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100
 	Limit int32 `json:"limit"`
-	// Backoff is the wait before the first retry; it doubles for each further retry. Default 1m.
+	// backoff is the wait before the first retry; it doubles for each further retry. Default 1m.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s')",message="must be 1s or more"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
 	Backoff *metav1.Duration `json:"backoff,omitempty"`
-	// MaxBackoff is the longest wait. Default 1h.
+	// maxBackoff is the longest wait. Default 1h.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s')",message="must be 1s or more"
 	// +kubebuilder:validation:Type=string
@@ -194,20 +195,20 @@ type Retries struct {
 
 // Window opens by a cron schedule, for a duration.
 type Window struct {
-	// Schedule is when it opens: five fields of cron (minute, hour, day of the month, month of the year, day of the week),
-	// or @hourly, @daily, @weekly, @monthly or @yearly. At the change to summer time a skipped opening occurs at the moment
-	// of the change. At the change back a repeated opening occurs only the first time. A schedule whose hour is * opens
-	// every hour that passes.
+	// schedule is when it opens: five fields of cron (minute, hour, day of the month, month, day of the week), or @hourly, @daily,
+	// @weekly, @monthly or @yearly. An opening that summer time skips occurs at the change. One that it repeats occurs once.
+	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:XValidation:rule="self.matches('^(@(hourly|daily|midnight|weekly|monthly|yearly|annually)|([^ \\t=@]+[ \\t]+){4}[^ \\t=@]+)$')",message="must be five fields of cron, such as '0 22 * * 1-5', or @hourly, @daily, @weekly, @monthly or @yearly; the time zone goes in timeZone"
 	Schedule string `json:"schedule"`
-	// Duration is how long the window stays open. A change to or from summer time does not change it.
+	// duration is how long the window stays open. A change to or from summer time does not change it.
+	// +required
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1m')",message="must be 1m or more"
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
 	Duration metav1.Duration `json:"duration"`
-	// TimeZone of the schedule, an IANA name such as "Europe/Berlin". Default UTC.
+	// timeZone of the schedule, an IANA name such as "Europe/Berlin". Default UTC.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	TimeZone string `json:"timeZone,omitempty"`
@@ -236,26 +237,51 @@ const (
 
 // WaveStatus is the progress of a rollout with waves. It also records which waves are complete.
 type WaveStatus struct {
-	// Name of the current wave.
+	// name of the current wave.
+	// +required
 	Name string `json:"name"`
-	// Number of the current wave, from 1.
+	// number of the current wave, from 1.
+	// +required
 	Number int32 `json:"number"`
-	// Of is how many waves there are, including the last one for nodes in no other wave.
+	// of is how many waves there are, including the last one for nodes in no other wave.
+	// +required
 	Of int32 `json:"of"`
-	// Revision is the target revision of these waves. With another revision the rollout begins at the first wave again.
+	// revision is the target revision of these waves. With another revision the rollout begins at the first wave again.
+	// +required
 	Revision string `json:"revision"`
-	// State of the current wave.
+	// state of the current wave.
+	// +required
 	State WaveState `json:"state"`
-	// Since is when it entered this state.
+	// since is when it entered this state.
+	// +required
 	Since metav1.Time `json:"since"`
-	// Message says what it waits for.
+	// message says what it waits for.
 	// +optional
 	Message string `json:"message,omitempty"`
-	// Nodes is how many nodes the wave has, and Updated how many of them have the revision.
+	// nodes is how many nodes the wave has, and Updated how many of them have the revision.
+	// +required
 	Nodes int32 `json:"nodes"`
-	// Updated is how many of the wave's nodes have the revision.
+	// updated is how many of the wave's nodes have the revision.
+	// +required
 	Updated int32 `json:"updated"`
-	// ApproveWith is the value of the annotation moult.dev/approve that approves this wave, when it needs approval.
+	// approveWith is what approves this wave when it needs approval: the value of status.approval.of, or of the annotation
+	// moult.dev/approve.
 	// +optional
 	ApproveWith string `json:"approveWith,omitempty"`
+}
+
+// WaveApproval is a person's approval of one wave at one revision. It is in the status so that RBAC can grant approving apart from
+// editing: approvers may patch the subresource status. The policy in config/approval admits an approval only from users with the verb
+// approve on the rollout, only in their own name, and lets users with no other right to the status change nothing else there.
+type WaveApproval struct {
+	// of is the approved wave and revision: the value of status.wave.approveWith.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=128
+	Of string `json:"of"`
+	// by is the user who approved, by the name that the API server knows. The policy in config/approval proves it.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	By string `json:"by"`
 }

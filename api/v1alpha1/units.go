@@ -50,32 +50,38 @@ const MaxListedUnits = 20
 
 // UnitCounts counts a rollout's units by state. Total is the sum of the others.
 type UnitCounts struct {
-	// Total is how many nodes the rollout selects, without those that opted out.
+	// total is how many nodes the rollout selects, without those that opted out.
+	// +required
 	Total int32 `json:"total"`
-	// Updated is how many have the desired revision.
+	// updated is how many have the desired revision.
+	// +required
 	Updated int32 `json:"updated"`
-	// Updating is how many are in a turn, soaking ones included.
+	// updating is how many are in a turn, soaking ones included.
+	// +required
 	Updating int32 `json:"updating"`
-	// Failed is how many failed and wait for a retry or for a change of the rollout.
+	// failed is how many failed and wait for a retry or for a change of the rollout.
+	// +required
 	Failed int32 `json:"failed"`
-	// Waiting is how many are outdated and not in a turn.
+	// waiting is how many are outdated and not in a turn.
+	// +required
 	Waiting int32 `json:"waiting"`
 }
 
 // UnitStatus is the state of one node in a rollout.
 type UnitStatus struct {
-	// Node is the node's name.
+	// node is the node's name.
+	// +required
 	Node string `json:"node"`
-	// Phase is the progress of its turn; empty when it is not in a turn.
+	// phase is the progress of its turn; empty when it is not in a turn.
 	// +optional
 	Phase Phase `json:"phase,omitempty"`
-	// Reason says in one word why it waits or failed.
+	// reason says in one word why it waits or failed.
 	// +optional
 	Reason Reason `json:"reason,omitempty"`
-	// Message says the same to people.
+	// message says the same to people.
 	// +optional
 	Message string `json:"message,omitempty"`
-	// Since is when it entered this phase, or failed.
+	// since is when it entered this phase, or failed.
 	// +optional
 	Since *metav1.Time `json:"since,omitempty"`
 }

@@ -38,3 +38,30 @@ func TestNodeRolloutEvents(t *testing.T) {
 		}
 	}
 }
+
+func TestApproved(t *testing.T) {
+	r := &v1alpha1.NodeRollout{}
+	waited := &v1alpha1.WaveStatus{Name: "canary", Number: 1, State: v1alpha1.WaveWaitingForApproval, ApproveWith: "canary@1"}
+	next := &v1alpha1.WaveStatus{Name: "rest", Number: 2}
+	approval := func(of string) *v1alpha1.WaveApproval { return &v1alpha1.WaveApproval{Of: of, By: "jane"} }
+	for name, tc := range map[string]struct {
+		approval    *v1alpha1.WaveApproval
+		before, now *v1alpha1.WaveStatus
+		want        string
+	}{
+		"the next begins":    {approval("canary@1"), waited, next, "Wave canary was approved by jane (canary@1)"},
+		"no further wave":    {approval("canary@1"), waited, nil, "Wave canary was approved by jane (canary@1)"},
+		"by the annotation":  {nil, waited, next, ""},
+		"of another version": {approval("canary@0"), waited, next, ""},
+		"it still waits":     {approval("canary@1"), waited, waited, ""},
+		"the first":          {approval("canary@1"), nil, waited, ""},
+	} {
+		got := ""
+		for _, e := range Approved(r, tc.approval, tc.before, tc.now) {
+			got += e.Message
+		}
+		if got != tc.want {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+	}
+}

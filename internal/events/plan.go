@@ -66,6 +66,14 @@ func PlanWave(p *upgradev1.Plan, w *v1alpha1.WaveStatus) Event {
 	return wave(p, w, "-n "+p.Namespace+" "+p.Name)
 }
 
+// Approved returns the Event about the approval with which the rollout has left a wave; none if no person is known who approved it.
+func Approved(object runtime.Object, approval *v1alpha1.WaveApproval, before, now *v1alpha1.WaveStatus) []Event {
+	if approval == nil || before == nil || approval.Of != before.ApproveWith || now != nil && now.ApproveWith == before.ApproveWith {
+		return nil
+	}
+	return []Event{{object, normal, "Approved", "Wave " + before.Name + " was approved by " + approval.By + " (" + approval.Of + ")"}}
+}
+
 // wave returns the Event about a wave of a rollout. name is the argument for kubectl moult approve.
 func wave(object runtime.Object, w *v1alpha1.WaveStatus, name string) Event {
 	kind, reason := normal, "Wave"+string(w.State)

@@ -132,7 +132,6 @@ func changedBy(shortage func(client.Object) string) isRelevant {
 
 // shortageOfKind returns what an object of a kind that a gate names lacks, or "". The object may be nil.
 func shortageOfKind(kind v1alpha1.WorkloadKind) func(client.Object) string {
-	desired, ready := cmp.Or(kind.Desired, "spec.replicas"), cmp.Or(kind.Ready, "status.readyReplicas")
 	return func(object client.Object) string {
 		o, ok := object.(*unstructured.Unstructured)
 		if !ok || o.GetDeletionTimestamp() != nil {
@@ -141,14 +140,14 @@ func shortageOfKind(kind v1alpha1.WorkloadKind) func(client.Object) string {
 		number := func(path string) (n int64, found bool, err error) {
 			return unstructured.NestedInt64(o.Object, strings.Split(path, ".")...)
 		}
-		want, hasDesired, err1 := number(desired)
-		have, _, err2 := number(ready)
+		want, hasDesired, err1 := number(kind.Desired)
+		have, _, err2 := number(kind.Ready)
 		observed, hasObserved, err3 := number("status.observedGeneration")
 		switch err := cmp.Or(err1, err2, err3); {
 		case err != nil:
 			return "can't be read: " + err.Error()
 		case !hasDesired:
-			return "has no " + desired
+			return "has no " + kind.Desired
 		case !hasObserved:
 			observed = o.GetGeneration()
 		}

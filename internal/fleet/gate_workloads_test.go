@@ -271,6 +271,9 @@ func TestWorkloadsGateSeesNamedKinds(t *testing.T) {
 			if name == "it is not selected" {
 				selected = "a: c"
 			}
+			if tc.gate == "" {
+				tc.gate = "desired: spec.replicas, ready: status.readyReplicas" // The API server sets these.
+			}
 			gates := "{workloads: {selector: {matchLabels: {" + selected + "}}, kinds: [{apiVersion: a.b/v1, kind: Cluster, " + tc.gate + "}]}}"
 			if got := b.looks(gates).Blocks; len(got) != 1 || got[0].Message != "a.b/v1 Cluster are being read" {
 				t.Fatalf("before it is read: %+v", got)

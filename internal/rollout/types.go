@@ -53,8 +53,8 @@ type Strategy struct {
 	SoakLast bool
 	// Wave is the progress at the last decision; nil at the beginning.
 	Wave *v1alpha1.WaveStatus
-	// Approved is the approval of a person: the value of the annotation moult.dev/approve.
-	Approved string
+	// Approved are the approvals of people: see ApprovalOf.
+	Approved []string
 }
 
 // Health says when a node is healthy, in addition to being ready.

@@ -74,6 +74,15 @@ func inWave(p *pass, c *candidate) (v1alpha1.Reason, string) {
 // ApprovalOf returns the value that approves a wave for this revision only.
 func ApprovalOf(wave, revision string) string { return wave + "@" + shortRevision(revision) }
 
+// Approvals returns the approvals of a rollout: the one in its status, and the value of its annotation.
+func Approvals(annotations map[string]string, status *v1alpha1.WaveApproval) []string {
+	all := []string{annotations[v1alpha1.AnnotationApprove]}
+	if status != nil {
+		all = append(all, status.Of)
+	}
+	return all
+}
+
 const (
 	// shortHash is how many characters identify a hash, and minHash is the minimum length of a hash.
 	shortHash, minHash = 10, 32
@@ -384,7 +393,8 @@ func waveSoaked(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
 // waveApproved: a person has approved the wave, if it needs approval.
 func waveApproved(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
 	w := p.waveAt(index)
-	if !w.Manual || p.wave.tally[index].nodes == 0 || p.wasComplete(before) || p.strategy.Approved == ApprovalOf(w.Name, p.strategy.Revision) {
+	if !w.Manual || p.wave.tally[index].nodes == 0 || p.wasComplete(before) ||
+		slices.Contains(p.strategy.Approved, ApprovalOf(w.Name, p.strategy.Revision)) {
 		return nil
 	}
 	return p.newStanding(before, v1alpha1.WaveWaitingForApproval, v1alpha1.ReasonWaitingForApproval,

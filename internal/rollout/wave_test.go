@@ -323,7 +323,7 @@ func TestWaves(t *testing.T) {
 				tc.edit(units, &fleet)
 			}
 			s := New(&v1alpha1.Strategy{Waves: tc.waves}, 10, 10)
-			s.UID, s.Revision, s.Wave, s.Approved, s.MaxFailures = own, "v1", tc.wave, tc.approved, tc.failures
+			s.UID, s.Revision, s.Wave, s.Approved, s.MaxFailures = own, "v1", tc.wave, []string{tc.approved}, tc.failures
 			if tc.change != nil {
 				tc.change(&s)
 			}
@@ -388,6 +388,18 @@ func TestApprovalOf(t *testing.T) {
 	} {
 		if got := ApprovalOf("canary", revision); got != "canary@"+want {
 			t.Errorf("%s: got %q, want %q", revision, got, "canary@"+want)
+		}
+	}
+}
+
+// People approve by the annotation, or in the status, where they say who they are.
+func TestApprovals(t *testing.T) {
+	annotated := map[string]string{v1alpha1.AnnotationApprove: "a@1"}
+	for want, got := range map[string][]string{
+		"[]": Approvals(nil, nil), "[a@1]": Approvals(annotated, nil), "[a@1 b@1]": Approvals(annotated, &v1alpha1.WaveApproval{Of: "b@1", By: "jane"}),
+	} {
+		if fmt.Sprint(got) != want {
+			t.Errorf("%q, want %s", got, want)
 		}
 	}
 }

@@ -443,7 +443,7 @@ func (p *party) decidesBy(total int) Strategy {
 		s.Waves = slices.Clone(s.Waves)
 		s.Waves[0].Nodes = p.picked
 	}
-	s.Revision, s.Window, s.Wave, s.Approved = p.wants(), p.window, p.status, p.approved
+	s.Revision, s.Window, s.Wave, s.Approved = p.wants(), p.window, p.status, []string{p.approved}
 	if p.windowError != "" {
 		s.WindowError = p.windowError
 	}

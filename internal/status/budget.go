@@ -4,6 +4,7 @@ package status
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,9 +16,11 @@ import (
 const (
 	reasonGoverns = "Governs"
 	reasonOpen    = "Open"
+	reasonInUse   = "InUse"
+	reasonUnused  = "Unused"
 )
 
-// SetBudgetConditions sets Ready, Open, Reconciling and Stalled of a budget whose status lists what blocks it. problem says what is
+// SetBudgetConditions sets Ready, Open, Progressing, Paused, Reconciling and Stalled of a budget whose status lists what blocks it, and all holders. problem says what is
 // invalid; empty if nothing is. limit is how many nodes may be unavailable; negative when there is no limit by number. The notes are
 // appended to the message.
 func SetBudgetConditions(b *v1alpha1.NodeDisruptionBudget, problem string, limit int, notes []string, now time.Time) {
@@ -25,6 +28,12 @@ func SetBudgetConditions(b *v1alpha1.NodeDisruptionBudget, problem string, limit
 	message = strings.Join(append([]string{message}, notes...), "; ")
 	set := conditionSetter(&b.Status.Conditions, b.Generation, now)
 	set(v1alpha1.ConditionOpen, open, reason, message)
+	inUse, use := slices.ContainsFunc(b.Status.Holders, func(h v1alpha1.BudgetHolder) bool { return h.By != "" }), reasonUnused
+	if inUse {
+		use = reasonInUse
+	}
+	set(v1alpha1.ConditionProgressing, inUse, use, "")
+	setPaused(set, b.Spec.Paused)
 	if problem != "" {
 		setKstatus(set, false, true, string(v1alpha1.ReasonBudgetInvalid), problem)
 		return

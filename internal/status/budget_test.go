@@ -3,6 +3,7 @@
 package status
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -77,9 +78,33 @@ func TestSetBudgetConditions(t *testing.T) {
 					t.Errorf("%s is of generation %d, since %s", kind, c.ObservedGeneration, c.LastTransitionTime)
 				}
 			}
-			if meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionReconciling) || len(b.Status.Conditions) != 4 {
+			if meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionReconciling) || len(b.Status.Conditions) != 6 {
 				t.Errorf("got %v", b.Status.Conditions)
 			}
 		})
+	}
+}
+
+// A budget is in use while a rollout takes a node from it, not when a node is down by itself.
+func TestBudgetInUse(t *testing.T) {
+	for name, tc := range map[string]struct {
+		by     string
+		paused bool
+		want   string
+	}{
+		"claimed": {"NodeRollout/os", false, "Progressing True InUse, Paused False NotPaused"},
+		"down":    {"", true, "Progressing False Unused, Paused True Paused"},
+	} {
+		b := &v1alpha1.NodeDisruptionBudget{Spec: v1alpha1.NodeDisruptionBudgetSpec{Paused: tc.paused}}
+		b.Status.Holders = []v1alpha1.BudgetHolder{{Node: "a", By: tc.by}}
+		SetBudgetConditions(b, "", 1, nil, time.Time{})
+		var got []string
+		for _, kind := range []string{v1alpha1.ConditionProgressing, v1alpha1.ConditionPaused} {
+			c := meta.FindStatusCondition(b.Status.Conditions, kind)
+			got = append(got, kind+" "+string(c.Status)+" "+c.Reason)
+		}
+		if text := strings.Join(got, ", "); text != tc.want {
+			t.Errorf("%s: %s", name, text)
+		}
 	}
 }

@@ -17,9 +17,11 @@ const (
 	reasonUpdating = "Updating"
 	reasonFailed   = "Failed"
 	reasonWaiting  = "Waiting"
+
+	reasonNotPaused = "NotPaused"
 )
 
-// SetNodeRolloutProgress sets Ready, Reconciling and Stalled.
+// SetNodeRolloutProgress sets Ready, Reconciling, Stalled, Progressing and Paused.
 func SetNodeRolloutProgress(r *v1alpha1.NodeRollout, g Progress, now time.Time) {
 	complete, reason := false, ""
 	switch {
@@ -44,5 +46,21 @@ func SetNodeRolloutProgress(r *v1alpha1.NodeRollout, g Progress, now time.Time) 
 			text += "; " + more
 		}
 	}
-	setKstatus(conditionSetter(&r.Status.Conditions, r.Generation, now), complete, g.Stalled(), reason, text)
+	set := conditionSetter(&r.Status.Conditions, r.Generation, now)
+	setKstatus(set, complete, g.Stalled(), reason, text)
+	progressing := g.Ready && g.Counts.Updating > 0
+	if progressing {
+		reason = reasonUpdating
+	}
+	set(v1alpha1.ConditionProgressing, progressing, reason, "")
+	setPaused(set, r.Spec.Strategy != nil && r.Spec.Strategy.Paused)
+}
+
+// setPaused sets the condition Paused.
+func setPaused(set func(kind string, status bool, reason, message string), paused bool) {
+	reason := reasonNotPaused
+	if paused {
+		reason = string(v1alpha1.ReasonPaused)
+	}
+	set(v1alpha1.ConditionPaused, paused, reason, "")
 }

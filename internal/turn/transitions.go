@@ -30,6 +30,7 @@ func Transitions(before *v1alpha1.NodeRolloutStatus, r *v1alpha1.NodeRollout) (a
 	if now.Revision != before.Revision && now.Revision != "" {
 		all = append(all, events.NodeRolloutRevision(r))
 	}
+	all = append(all, events.Approved(r, before.Approval, before.Wave, now.Wave)...)
 	if WaveChanged(before.Wave, now.Wave) {
 		all = append(all, events.NodeRolloutWave(r, now.Wave))
 	}

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/fleet"
 	"moult.dev/moult/internal/node"
@@ -158,15 +159,27 @@ func changed(matters func(old, now client.Object) bool) predicate.Funcs {
 // Resync is how often every rollout is reconciled without a change, in case a watch has missed something.
 const Resync = time.Minute
 
-// RolloutChanged filters out the controllers' own status writes. It lets a resync of the cache through: both objects have the same version.
+// RolloutChanged filters out the controllers' own status writes, but not a person's approval. It lets a resync of the cache through: both objects have the same version.
 var RolloutChanged = changed(func(old, now client.Object) bool {
 	if version := now.GetResourceVersion(); version != "" && version == old.GetResourceVersion() {
 		return true
 	}
 	return old.GetGeneration() != now.GetGeneration() || old.GetUID() != now.GetUID() ||
 		(old.GetDeletionTimestamp() == nil) != (now.GetDeletionTimestamp() == nil) ||
-		!reflect.DeepEqual(old.GetLabels(), now.GetLabels()) || !reflect.DeepEqual(old.GetAnnotations(), now.GetAnnotations())
+		!reflect.DeepEqual(old.GetLabels(), now.GetLabels()) || !reflect.DeepEqual(old.GetAnnotations(), now.GetAnnotations()) ||
+		!reflect.DeepEqual(approvalOf(old), approvalOf(now))
 })
+
+// approvalOf returns what the status of a rollout says about its last approval.
+func approvalOf(o client.Object) (approval any) {
+	switch o := o.(type) {
+	case *unstructured.Unstructured:
+		approval, _, _ = unstructured.NestedFieldNoCopy(o.Object, "status", "approval")
+	case *edsv1.ExtendedDaemonSet:
+		approval = o.Status.Approval
+	}
+	return approval
+}
 
 // NodeChanged filters out heartbeats. The cache has trimmed the Nodes, so every difference that remains matters.
 var NodeChanged = changed(fleet.NodeChanged)

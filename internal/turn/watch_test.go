@@ -122,8 +122,11 @@ func TestRolloutChanged(t *testing.T) {
 		change func(*unstructured.Unstructured)
 		want   bool
 	}{
-		"resync":     {func(o *unstructured.Unstructured) { o.SetResourceVersion("1") }, true},
-		"status":     {func(o *unstructured.Unstructured) { o.Object["status"] = map[string]any{"revision": "1"} }, false},
+		"resync": {func(o *unstructured.Unstructured) { o.SetResourceVersion("1") }, true},
+		"status": {func(o *unstructured.Unstructured) { o.Object["status"] = map[string]any{"revision": "1"} }, false},
+		"approval": {func(o *unstructured.Unstructured) {
+			o.Object["status"] = map[string]any{"approval": map[string]any{"of": "canary@1", "by": "jane"}}
+		}, true},
 		"spec":       {func(o *unstructured.Unstructured) { o.SetGeneration(2) }, true},
 		"annotation": {func(o *unstructured.Unstructured) { o.SetAnnotations(map[string]string{v1alpha1.AnnotationRetry: "1"}) }, true},
 		"deletion":   {func(o *unstructured.Unstructured) { o.SetDeletionTimestamp(&now) }, true},

@@ -208,8 +208,8 @@ func (p *simulation) run() (last rollout.Decision, ended bool) {
 	for range max(10, work/max(1, len(p.units))) {
 		d := rollout.Decide(p.strategy, p.units, p.fleet, p.now)
 		p.strategy.Wave = d.Wave
-		if w := d.Wave; w != nil && w.State == v1alpha1.WaveWaitingForApproval && p.strategy.Approved != w.ApproveWith {
-			p.strategy.Approved = w.ApproveWith
+		if w := d.Wave; w != nil && w.State == v1alpha1.WaveWaitingForApproval && !slices.Contains(p.strategy.Approved, w.ApproveWith) {
+			p.strategy.Approved = []string{w.ApproveWith}
 			p.without = append(p.without, "the time until wave "+w.Name+" is approved")
 			continue
 		}

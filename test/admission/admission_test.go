@@ -188,10 +188,19 @@ func (s *server) defaults(t *testing.T) {
 		{host + "{}\ndrain: {deleteEmptyDirData: false}", host + "{}\ndrain: {deleteEmptyDirData: false}"},
 		{
 			azure + "controlPlane: {}}",
-			replaces + "{provider: {azure: {credential: Auto}}, imageMatch: ScaleSetModel, surge: 1, onFull: Wait, controlPlane: {etcd: Stacked}}",
+			replaces + "{provider: {azure: {credential: Auto}}, imageMatch: ScaleSetModel, surge: 1, onFull: Wait, checkPeriod: 5m, controlPlane: {etcd: Stacked}}",
+		},
+		{
+			"gates: {pods: [{selector: {}}], alerts: {url: 'http://p'}, workloads: {kinds: [{apiVersion: v1, kind: C}]}}",
+			"counts: [Nodes]\ngates: {pods: [{selector: {}, scope: Node}], alerts: {url: 'http://p', whenUnreachable: Closed, intervalSeconds: 15}, " +
+				"workloads: {kinds: [{apiVersion: v1, kind: C, desired: spec.replicas, ready: status.readyReplicas}]}}",
 		},
 	} {
-		got, want := object(t, v1alpha1.GroupVersion, "NodeRollout", tc.spec), object(t, v1alpha1.GroupVersion, "NodeRollout", tc.want)
+		kind := "NodeRollout"
+		if strings.HasPrefix(tc.spec, "gates") {
+			kind = "NodeDisruptionBudget"
+		}
+		got, want := object(t, v1alpha1.GroupVersion, kind, tc.spec), object(t, v1alpha1.GroupVersion, kind, tc.want)
 		if err := s.admit(t, got); err != nil {
 			t.Fatal(err)
 		}

@@ -12,7 +12,7 @@ import (
 
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
-// +kubebuilder:resource:path=extendeddaemonsets,singular=extendeddaemonset,shortName=eds,scope=Namespaced
+// +kubebuilder:resource:path=extendeddaemonsets,singular=extendeddaemonset,shortName=eds,scope=Namespaced,categories=moult
 // +kubebuilder:printcolumn:name="desired",type=integer,JSONPath=`.status.desired`
 // +kubebuilder:printcolumn:name="current",type=integer,JSONPath=`.status.current`
 // +kubebuilder:printcolumn:name="ready",type=integer,JSONPath=`.status.ready`
@@ -371,6 +371,9 @@ type ExtendedDaemonSetStatus struct {
 	// Wave is the progress of the canary, or of the rolling update.
 	// +optional
 	Wave *v1alpha1.WaveStatus `json:"wave,omitempty"`
+	// Approval is the last approval of a wave that names a person.
+	// +optional
+	Approval *v1alpha1.WaveApproval `json:"approval,omitempty"`
 	// Updating are the first nodes whose pods are being replaced.
 	// +optional
 	// +listType=atomic

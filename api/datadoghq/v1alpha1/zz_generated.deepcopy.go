@@ -454,6 +454,11 @@ func (in *ExtendedDaemonSetStatus) DeepCopyInto(out *ExtendedDaemonSetStatus) {
 		*out = new(apiv1alpha1.WaveStatus)
 		(*in).DeepCopyInto(*out)
 	}
+	if in.Approval != nil {
+		in, out := &in.Approval, &out.Approval
+		*out = new(apiv1alpha1.WaveApproval)
+		**out = **in
+	}
 	if in.Updating != nil {
 		in, out := &in.Updating, &out.Updating
 		*out = make([]apiv1alpha1.UnitStatus, len(*in))

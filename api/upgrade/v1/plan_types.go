@@ -12,7 +12,7 @@ import (
 
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
-// +kubebuilder:resource:path=plans,singular=plan,scope=Namespaced
+// +kubebuilder:resource:path=plans,singular=plan,scope=Namespaced,categories=moult
 // +kubebuilder:printcolumn:name="Image",type=string,JSONPath=`.spec.upgrade.image`
 // +kubebuilder:printcolumn:name="Channel",type=string,JSONPath=`.spec.channel`
 // +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.spec.version`
@@ -298,6 +298,9 @@ type PlanStatus struct {
 	// Wave is the progress of the waves, if the strategy has any.
 	// +optional
 	Wave *v1alpha1.WaveStatus `json:"wave,omitempty"`
+	// Approval is the last approval of a wave that names a person.
+	// +optional
+	Approval *v1alpha1.WaveApproval `json:"approval,omitempty"`
 	// TurnSeconds is the average duration of this revision's turns, in seconds; an estimate for the remaining ones.
 	// +optional
 	TurnSeconds int32 `json:"turnSeconds,omitempty"`

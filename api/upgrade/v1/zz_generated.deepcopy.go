@@ -316,6 +316,11 @@ func (in *PlanStatus) DeepCopyInto(out *PlanStatus) {
 		*out = new(v1alpha1.WaveStatus)
 		(*in).DeepCopyInto(*out)
 	}
+	if in.Approval != nil {
+		in, out := &in.Approval, &out.Approval
+		*out = new(v1alpha1.WaveApproval)
+		**out = **in
+	}
 	if in.Updating != nil {
 		in, out := &in.Updating, &out.Updating
 		*out = make([]v1alpha1.UnitStatus, len(*in))

@@ -96,6 +96,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.UnitStatusApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Wave"):
 		return &apiv1alpha1.WaveApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("WaveApproval"):
+		return &apiv1alpha1.WaveApprovalApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("WaveStatus"):
 		return &apiv1alpha1.WaveStatusApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Window"):

@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
@@ -22,9 +23,8 @@ func newApprove(c *steerCommand) *cobra.Command {
 	cmd := c.complete(&cobra.Command{
 		Use:   "approve ROLLOUT",
 		Short: "Approve the current wave of a rollout, so that the next begins",
-		Long: `Approve the current wave of a rollout, so that the next begins: sets the annotation moult.dev/approve to the value that
-status.wave.approveWith names. It is for this wave and this revision only. It fails when no wave waits for approval.
-The canary of an ExtendedDaemonSet is its first wave.`,
+		Long: `Approve the current wave of a rollout at its current revision, so that the next begins. It records your name in
+status.approval; without the right to patch the status it sets the annotation moult.dev/approve, which names nobody.`,
 		Example: `  kubectl moult approve k3s-agent -n system-upgrade
   kubectl moult approve k3s-agent -n system-upgrade --wave canary
   kubectl moult approve eds/node-exporter -n monitoring`,
@@ -38,18 +38,35 @@ func (c *steerCommand) approve(ctx context.Context, named source.Target, wave st
 	if err != nil {
 		return err
 	}
+	user, err := c.src.User(ctx)
+	if err != nil {
+		return err
+	}
 	var approved *v1alpha1.WaveStatus
-	changed, err := c.write(ctx, k, named.Name, func(u *unstructured.Unstructured) (*source.Change, error) {
-		var current bool
-		approved, current = waveOf(k, u)
-		if err := checkApprovable(approved, current, wave); err != nil {
-			return nil, fmt.Errorf("%s: %w", k.String(named.Name), err)
-		}
-		if u.GetAnnotations()[v1alpha1.AnnotationApprove] == approved.ApproveWith {
-			return nil, nil
-		}
-		return source.Annotate(map[string]any{v1alpha1.AnnotationApprove: approved.ApproveWith}), nil
+	write := func(change func(of string) *source.Change) (bool, error) {
+		return c.write(ctx, k, named.Name, func(u *unstructured.Unstructured) (*source.Change, error) {
+			var current bool
+			approved, current = waveOf(k, u)
+			if err := checkApprovable(approved, current, wave); err != nil {
+				return nil, fmt.Errorf("%s: %w", k.String(named.Name), err)
+			}
+			of, _, _ := unstructured.NestedString(u.Object, "status", "approval", "of")
+			if of == approved.ApproveWith || u.GetAnnotations()[v1alpha1.AnnotationApprove] == approved.ApproveWith {
+				return nil, nil
+			}
+			return change(approved.ApproveWith), nil
+		})
+	}
+	changed, err := write(func(of string) *source.Change {
+		approval := map[string]any{"approval": map[string]any{"of": of, "by": user}}
+		return &source.Change{Merge: map[string]any{"status": approval}, Subresources: []string{"status"}}
 	})
+	if apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) { // No right to the status, or a definition without this field.
+		refused := err
+		if changed, err = write(func(of string) *source.Change { return source.Annotate(map[string]any{v1alpha1.AnnotationApprove: of}) }); err != nil {
+			err = errors.Join(refused, err)
+		}
+	}
 	switch {
 	case err != nil:
 		return err

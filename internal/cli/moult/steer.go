@@ -34,7 +34,8 @@ func (c *steerCommand) complete(cmd *cobra.Command, kinds []*source.Kind, run fu
 func (c *steerCommand) write(
 	ctx context.Context, k *source.Kind, name string, change func(*unstructured.Unstructured) (*source.Change, error),
 ) (changed bool, err error) {
-	o := metav1.PatchOptions{FieldManager: "kubectl-moult", DryRun: c.dryRun.Request()}
+	// A definition that lacks a field must not drop it silently.
+	o := metav1.PatchOptions{FieldManager: "kubectl-moult", DryRun: c.dryRun.Request(), FieldValidation: metav1.FieldValidationStrict}
 	err = c.src.Write(ctx, k, name, o, func(u *unstructured.Unstructured) (*source.Change, error) {
 		what, err := change(u)
 		if changed = what != nil; c.dryRun.Client() {

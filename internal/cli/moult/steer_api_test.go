@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -46,7 +47,7 @@ func TestAPI(t *testing.T) {
 	config := cluster.Shared(t, 0).Config()
 	config.QPS = -1
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, apiextensionsv1.AddToScheme, upgradev1.AddToScheme, edsv1.AddToScheme, v1alpha1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, rbacv1.AddToScheme, apiextensionsv1.AddToScheme, upgradev1.AddToScheme, edsv1.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
@@ -62,6 +63,7 @@ func TestAPI(t *testing.T) {
 		"budget":  pauseABudget,
 		"dryrun":  dryRunsWriteNothing,
 		"approve": approveWhatWaits,
+		"editor":  approveAsAnEditor,
 		"refuses": approveRefuses,
 		"node":    retryANode,
 		"plan":    retryAPlan,
@@ -265,10 +267,34 @@ func approveWhatWaits(b *bench) {
 	b.says("error: plan.upgrade.cattle.io/p: it is wave canary (1 of 2) that is current, not zone-b", "approve", "p", "--wave", "zone-b")
 	b.says("plan.upgrade.cattle.io/p wave canary (1 of 2) approved (dry run)", "approve", "p", "--dry-run=client")
 	b.says("plan.upgrade.cattle.io/p wave canary (1 of 2) approved", "approve", "p", "--wave=canary")
-	if got := read(b, p).Annotations[v1alpha1.AnnotationApprove]; got != "canary@abcdef0123" {
-		b.t.Errorf("approved %q", got)
+	if got := read(b, p); got.Status.Approval == nil || got.Status.Approval.Of != "canary@abcdef0123" || got.Status.Approval.By == "" || len(got.Annotations) > 0 {
+		b.t.Errorf("approved %+v, %v", got.Status.Approval, got.Annotations)
 	}
 	b.says("plan.upgrade.cattle.io/p: wave canary is approved already", "approve", "p")
+}
+
+// Who may edit a rollout and not patch its status approves by the annotation.
+func approveAsAnEditor(b *bench) {
+	rules := []rbacv1.PolicyRule{{APIGroups: []string{upgradev1.GroupVersion.Group}, Resources: []string{"plans"}, Verbs: []string{"get", "patch"}}}
+	b.create(&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: "editor"}, Rules: rules})
+	b.create(&rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: "editor"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "editor"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "steer-editor"}},
+	})
+	p := b.plan("p", canary, waits(v1alpha1.WaveWaitingForApproval, ""))
+	b.config = rest.CopyConfig(b.config)
+	b.config.Impersonate = rest.ImpersonationConfig{UserName: "steer-editor", Groups: []string{"system:authenticated"}}
+	if err := wait.PollUntilContextTimeout(b.t.Context(), 50*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+		return strings.Contains(b.run("approve", "plan/p", "--dry-run=server"), "approved"), nil
+	}); err != nil {
+		b.t.Fatal("the role does not count: ", b.run("approve", "plan/p", "--dry-run=server"))
+	}
+	b.says("plan.upgrade.cattle.io/p wave canary (1 of 2) approved", "approve", "plan/p")
+	if got := read(b, p); got.Status.Approval != nil || got.Annotations[v1alpha1.AnnotationApprove] != "canary@abcdef0123" {
+		b.t.Errorf("approved %+v, %v", got.Status.Approval, got.Annotations)
+	}
+	b.says("plan.upgrade.cattle.io/p: wave canary is approved already", "approve", "plan/p")
 }
 
 func approveRefuses(b *bench) {
@@ -379,8 +405,8 @@ func approveADaemonSet(b *bench) {
 	d := b.daemon("d", wave)
 	b.says("error: extendeddaemonset.datadoghq.com/d: it is wave canary (1 of 2) that is current, not first", "approve", "eds/d", "--wave=first")
 	b.says("extendeddaemonset.datadoghq.com/d wave canary (1 of 2) approved", "approve", "eds/d")
-	if got := read(b, d).Annotations[v1alpha1.AnnotationApprove]; got != "canary@abcdef0123" {
-		b.t.Errorf("approved %q", got)
+	if got := read(b, d).Status.Approval; got == nil || got.Of != "canary@abcdef0123" {
+		b.t.Errorf("approved %+v", got)
 	}
 	b.says("extendeddaemonset.datadoghq.com/d: wave canary is approved already", "approve", "eds/d")
 	d.Spec.Template.Spec.Containers[0].Image = "another"

@@ -53,8 +53,8 @@ func steerANodeRollout(b *bench) {
 	waves := b.nodeRollout("waves", canary, wave)
 	b.says("error: noderollout.moult.dev/waves: it is wave canary (1 of 2) that is current, not first", "approve", "nr/waves", "--wave=first")
 	b.says("noderollout.moult.dev/waves wave canary (1 of 2) approved", "approve", "waves")
-	if got := read(b, waves).Annotations[v1alpha1.AnnotationApprove]; got != "canary@1.20.3" {
-		b.t.Errorf("approved %q", got)
+	if got := read(b, waves).Status.Approval; got == nil || got.Of != "canary@1.20.3" {
+		b.t.Errorf("approved %+v", got)
 	}
 	waves.Status.Revision = "1.20.4"
 	if err := b.Status().Update(b.t.Context(), waves); err != nil {

@@ -20,6 +20,7 @@ import (
 	"maps"
 	"strings"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -222,6 +223,18 @@ func fieldIs(field, value string) metav1.ListOptions {
 		return metav1.ListOptions{}
 	}
 	return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(field, value).String()}
+}
+
+// User returns the name by which the API server knows the user.
+func (src *Source) User(ctx context.Context) (string, error) {
+	review := &unstructured.Unstructured{Object: map[string]any{}}
+	review.SetGroupVersionKind(authenticationv1.SchemeGroupVersion.WithKind("SelfSubjectReview"))
+	answer, err := src.Client.Resource(authenticationv1.SchemeGroupVersion.WithResource("selfsubjectreviews")).Create(ctx, review, metav1.CreateOptions{})
+	if err != nil {
+		return "", fmt.Errorf("asking the API server for the user's name, %w", err)
+	}
+	name, _, err := unstructured.NestedString(answer.Object, "status", "userInfo", "username")
+	return name, err
 }
 
 // isHidden reports whether an error says that a kind does not exist or may not be read.

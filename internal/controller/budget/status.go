@@ -27,8 +27,8 @@ func (c *Controller) report(
 	account := of.Examine(f, now)
 	b := stored.DeepCopy()
 	b.Status = budget.Status(b, &account, now)
-	b.Status.Holders = b.Status.Holders[:min(len(b.Status.Holders), v1alpha1.MaxListedUnits)]
 	status.SetBudgetConditions(b, of.Error, account.Limit, notes(of, f.Nodes), now)
+	b.Status.Holders = b.Status.Holders[:min(len(b.Status.Holders), v1alpha1.MaxListedUnits)]
 	metrics.SetBudget(b.Name, &b.Status)
 	if equality.Semantic.DeepEqual(stored.Status, b.Status) {
 		return account.Next, nil

@@ -71,7 +71,7 @@ func (p *pass) writeCanaryNodes(ctx context.Context, nodes []string) error {
 	p.EDS.Status.Canary = &edsv1.ExtendedDaemonSetStatusCanary{ReplicaSet: p.Target.Name, Nodes: nodes}
 	var changes []events.Event
 	if begins {
-		p.EDS.Status.Wave = nil
+		p.EDS.Status.Wave, p.EDS.Status.Approval = nil, nil
 		p.EDS.Status.State, p.EDS.Status.Reason = edsv1.StateCanary, ""
 		failed := edsv1.FindCondition(p.Target.Status.Conditions, edsv1.ConditionCanaryFailed)
 		if failed != nil && edsv1.IsConditionTrue(p.EDS.Status.Conditions, edsv1.ConditionCanaryFailed) {

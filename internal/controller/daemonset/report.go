@@ -81,8 +81,10 @@ func (p *pass) writeRevision(ctx context.Context, rs *daemonset.ReplicaSet, stat
 func (p *pass) writeStatus(ctx context.Context) error {
 	changed := p.stored.DeepCopy()
 	changed.Status = *p.EDS.Status.DeepCopy()
+	before := &p.stored.Status
 	err := p.update(ctx, changed)
 	if err == nil {
+		p.events.Emit(events.Approved(p.EDS, before.Approval, before.Wave, changed.Status.Wave)...)
 		p.stored = changed
 	}
 	return err

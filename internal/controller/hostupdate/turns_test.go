@@ -12,8 +12,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"moult.dev/moult/api/v1alpha1"
 )
@@ -549,11 +551,18 @@ func TestSentinel(t *testing.T) {
 			}
 			return ""
 		})
-		l.edit(&v1alpha1.NodeRollout{}, "os", `{"metadata":{"annotations":{"moult.dev/approve":"`+approval+`"}}}`)
+		if i == 0 {
+			l.edit(&v1alpha1.NodeRollout{}, "os", `{"metadata":{"annotations":{"moult.dev/approve":"`+approval+`"}}}`)
+		} else {
+			body := `{"status":{"approval":{"of":"` + approval + `","by":"jane"}}}`
+			if err := l.api.Status().Patch(l.Context(), &v1alpha1.NodeRollout{ObjectMeta: metav1.ObjectMeta{Name: "os"}}, client.RawPatch(types.MergePatchType, []byte(body))); err != nil {
+				t.Fatal(err)
+			}
+		}
 		l.becomes(metav1.ConditionTrue, "2 of 2 nodes updated")
 		l.settles()
 	}
-	if s := l.status(); s.Revision != "reboot-2" || len(s.Versions) != 0 || len(s.Releases) != 0 {
+	if s := l.status(); s.Approval == nil || s.Approval.By != "jane" || s.Revision != "reboot-2" || len(s.Versions) != 0 || len(s.Releases) != 0 {
 		t.Errorf("status is %+v", s)
 	}
 	if a, b := l.hosts["a"].orders, l.hosts["b"].orders; a != 2 || b != 2 {

@@ -45,6 +45,7 @@ func transitions(before *upgradev1.PlanStatus, p *upgradev1.Plan, problem error)
 	if i := slices.IndexFunc(now.Waiting, unfit); i >= 0 && !slices.ContainsFunc(before.Waiting, unfit) {
 		all = append(all, events.PlanWindowsUnsupported(p, now.Waiting[i].Node, now.Waiting[i].Message))
 	}
+	all = append(all, events.Approved(p, before.Approval, before.Wave, now.Wave)...)
 	if turn.WaveChanged(before.Wave, now.Wave) {
 		all = append(all, events.PlanWave(p, now.Wave))
 	}

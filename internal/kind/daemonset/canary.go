@@ -187,7 +187,7 @@ func (j *Judge) DecideCanary() {
 	}
 	c.Strategy = rollout.Strategy{
 		UID: j.EDS.UID, Revision: j.Hash, MaxConcurrent: max(1, len(wave.Nodes)), Waves: []rollout.Wave{wave}, Wave: j.EDS.Status.Wave,
-		Approved: j.EDS.Annotations[v1alpha1.AnnotationApprove], Claimless: true, SoakLast: true,
+		Approved: rollout.Approvals(j.EDS.Annotations, j.EDS.Status.Approval), Claimless: true, SoakLast: true,
 	}
 	c.Decision = rollout.Decide(c.Strategy, c.Units, j.Fleet, j.Now)
 	j.EDS.Status.Wave = c.Decision.Wave

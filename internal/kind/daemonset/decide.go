@@ -186,7 +186,7 @@ func (j *Judge) rollingStrategy() rollout.Strategy {
 		Order: from.Order, Waves: from.Waves, MaxFailures: from.MaxFailures, Windows: from.Windows, Paused: paused,
 	}, j.Limits.AtOnce, len(j.Units))
 	s.UID, s.Revision, s.Claimless = j.EDS.UID, j.Active.Spec.TemplateGeneration, true
-	s.Approved = j.EDS.Annotations[v1alpha1.AnnotationApprove]
+	s.Approved = rollout.Approvals(j.EDS.Annotations, j.EDS.Status.Approval)
 	if j.Canary == nil {
 		s.Wave = j.EDS.Status.Wave
 	}

@@ -120,10 +120,10 @@ func (j *Judge) rollingState() edsv1.State {
 	return edsv1.StateRunning
 }
 
-// EndCanary removes the canary from the status.
+// EndCanary removes the canary from the status, and its approval, which would also apply to the next canary of the same revision.
 func (j *Judge) EndCanary() {
 	s := &j.EDS.Status
-	s.Canary, s.Wave, s.State, s.Reason = nil, nil, j.rollingState(), ""
+	s.Canary, s.Wave, s.Approval, s.State, s.Reason = nil, nil, nil, j.rollingState(), ""
 	SetCondition(&s.Conditions, edsv1.ConditionCanaryPaused, false, "", "", j.Now)
 }
 

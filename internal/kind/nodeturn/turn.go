@@ -318,6 +318,6 @@ func Strategy(r *v1alpha1.NodeRollout, revision, ownNode string, total int) roll
 	s := rollout.New(r.Spec.Strategy, 1, total)
 	s.UID, s.Revision, s.OwnNode, s.Health = r.UID, revision, ownNode, rollout.NewHealth(r.Spec.Health)
 	s.Drains = r.Spec.Drain == nil || !r.Spec.Drain.Disabled
-	s.Wave, s.Approved = r.Status.Wave, r.Annotations[v1alpha1.AnnotationApprove]
+	s.Wave, s.Approved = r.Status.Wave, rollout.Approvals(r.Annotations, r.Status.Approval)
 	return s
 }

@@ -66,12 +66,14 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: intervalSeconds
       type:
         scalar: numeric
+      default: 15
     - name: url
       type:
         scalar: string
     - name: whenUnreachable
       type:
         namedType: dev.moult.moult.api.v1alpha1.Unreachable
+      default: Closed
 - name: dev.moult.moult.api.v1alpha1.Approval
   scalar: string
 - name: dev.moult.moult.api.v1alpha1.AzureCredential
@@ -560,6 +562,9 @@ var schemaYAML = typed.YAMLObject(`types:
 - name: dev.moult.moult.api.v1alpha1.NodeRolloutStatus
   map:
     fields:
+    - name: approval
+      type:
+        namedType: dev.moult.moult.api.v1alpha1.WaveApproval
     - name: conditions
       type:
         list:
@@ -682,6 +687,7 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: scope
       type:
         namedType: dev.moult.moult.api.v1alpha1.PodsScope
+      default: Node
     - name: selector
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector
@@ -710,6 +716,7 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: checkPeriod
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
+      default: 5m
     - name: controlPlane
       type:
         namedType: dev.moult.moult.api.v1alpha1.ControlPlane
@@ -938,6 +945,15 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: soak
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
+- name: dev.moult.moult.api.v1alpha1.WaveApproval
+  map:
+    fields:
+    - name: by
+      type:
+        scalar: string
+    - name: of
+      type:
+        scalar: string
 - name: dev.moult.moult.api.v1alpha1.WaveState
   scalar: string
 - name: dev.moult.moult.api.v1alpha1.WaveStatus
@@ -994,12 +1010,14 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: desired
       type:
         scalar: string
+      default: spec.replicas
     - name: kind
       type:
         scalar: string
     - name: ready
       type:
         scalar: string
+      default: status.readyReplicas
 - name: dev.moult.moult.api.v1alpha1.WorkloadsGate
   map:
     fields:

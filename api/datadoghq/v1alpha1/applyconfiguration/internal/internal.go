@@ -267,6 +267,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: activeReplicaSet
       type:
         scalar: string
+    - name: approval
+      type:
+        namedType: dev.moult.moult.api.v1alpha1.WaveApproval
     - name: available
       type:
         scalar: numeric
@@ -456,6 +459,15 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: soak
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
+- name: dev.moult.moult.api.v1alpha1.WaveApproval
+  map:
+    fields:
+    - name: by
+      type:
+        scalar: string
+    - name: of
+      type:
+        scalar: string
 - name: dev.moult.moult.api.v1alpha1.WaveState
   scalar: string
 - name: dev.moult.moult.api.v1alpha1.WaveStatus

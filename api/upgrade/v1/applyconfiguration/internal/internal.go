@@ -244,6 +244,9 @@ var schemaYAML = typed.YAMLObject(`types:
           elementType:
             scalar: string
           elementRelationship: atomic
+    - name: approval
+      type:
+        namedType: dev.moult.moult.api.v1alpha1.WaveApproval
     - name: conditions
       type:
         list:
@@ -473,6 +476,15 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: soak
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
+- name: dev.moult.moult.api.v1alpha1.WaveApproval
+  map:
+    fields:
+    - name: by
+      type:
+        scalar: string
+    - name: of
+      type:
+        scalar: string
 - name: dev.moult.moult.api.v1alpha1.WaveState
   scalar: string
 - name: dev.moult.moult.api.v1alpha1.WaveStatus

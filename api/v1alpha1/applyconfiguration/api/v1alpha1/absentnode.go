@@ -9,11 +9,11 @@ package v1alpha1
 //
 // AbsentNode is what budgets need to know of a deleted Node.
 type AbsentNodeApplyConfiguration struct {
-	// Name of the Node.
+	// name of the Node.
 	Name *string `json:"name,omitempty"`
-	// Labels of the Node, by which budgets select it and find its domain.
+	// labels of the Node, by which budgets select it and find its domain.
 	Labels map[string]string `json:"labels,omitempty"`
-	// Evicted are the controllers of pods that were evicted from it, each as "Kind/namespace/name", at most 100. They are
+	// evicted are the controllers of pods that were evicted from it, each as "Kind/namespace/name", at most 100. They are
 	// recorded on the replacement Node when it exists.
 	Evicted []string `json:"evicted,omitempty"`
 }

@@ -13,17 +13,17 @@ import (
 //
 // AlertsGate is closed while Prometheus has active alerts.
 type AlertsGateApplyConfiguration struct {
-	// URL of Prometheus, such as http://prometheus.monitoring:9090.
+	// url of Prometheus, such as http://prometheus.monitoring:9090.
 	URL *string `json:"url,omitempty"`
-	// Allow is a regular expression (RE2). Alerts whose whole name matches do not close the gate; all others do.
+	// allow is a regular expression (RE2). Alerts whose whole name matches do not close the gate; all others do.
 	Allow *string `json:"allow,omitempty"`
-	// Deny is a regular expression (RE2). Only alerts whose whole name matches close the gate.
+	// deny is a regular expression (RE2). Only alerts whose whole name matches close the gate.
 	Deny *string `json:"deny,omitempty"`
-	// FiringOnly ignores pending alerts. Default false: pending and firing alerts close the gate.
+	// firingOnly ignores pending alerts. Default false: pending and firing alerts close the gate.
 	FiringOnly *bool `json:"firingOnly,omitempty"`
-	// WhenUnreachable says what happens when Prometheus does not answer, or its answer can't be understood. Default Closed.
+	// whenUnreachable says what happens when Prometheus does not answer, or its answer can't be understood. Default Closed.
 	WhenUnreachable *apiv1alpha1.Unreachable `json:"whenUnreachable,omitempty"`
-	// IntervalSeconds is the time between two queries of Prometheus. Default 15.
+	// intervalSeconds is the time between two queries of Prometheus, in seconds. Default 15.
 	IntervalSeconds *int32 `json:"intervalSeconds,omitempty"`
 }
 

@@ -11,9 +11,9 @@ package v1alpha1
 // chain of the AWS SDK: environment, web identity (IRSA), EKS Pod Identity, the machine's instance profile. The region
 // can't be changed.
 type AWSProviderApplyConfiguration struct {
-	// Region of the groups. Default: the region of the environment or of the machine.
+	// region of the groups. Default: the region of the environment or of the machine.
 	Region *string `json:"region,omitempty"`
-	// RoleARN is a role to assume. Default: none.
+	// roleARN is a role to assume. Default: none.
 	RoleARN *string `json:"roleARN,omitempty"`
 }
 

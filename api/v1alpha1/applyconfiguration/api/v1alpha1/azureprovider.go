@@ -13,14 +13,14 @@ import (
 //
 // AzureProvider says where virtual machine scale sets are, and by whose rights they are changed. Where they are can't be changed.
 type AzureProviderApplyConfiguration struct {
-	// SubscriptionID of the scale sets. Default: the operator's environment variable ARM_SUBSCRIPTION_ID.
+	// subscriptionID of the scale sets. Default: the operator's environment variable ARM_SUBSCRIPTION_ID.
 	SubscriptionID *string `json:"subscriptionID,omitempty"`
-	// ResourceGroup of the scale sets. Default: the operator's environment variable ARM_RESOURCE_GROUP.
+	// resourceGroup of the scale sets. Default: the operator's environment variable ARM_RESOURCE_GROUP.
 	ResourceGroup *string `json:"resourceGroup,omitempty"`
-	// Credential selects one of the operator's credentials. Auto tries the others, in this order: Environment, Workload
+	// credential selects one of the operator's credentials. Auto tries the others, in this order: Environment, Workload
 	// (workload identity), Managed (the identity of the machine). Default Auto.
 	Credential *apiv1alpha1.AzureCredential `json:"credential,omitempty"`
-	// ClientID selects one of several managed or workload identities. Default: the only one, or the environment variable
+	// clientID selects one of several managed or workload identities. Default: the only one, or the environment variable
 	// AZURE_CLIENT_ID.
 	ClientID *string `json:"clientID,omitempty"`
 }

@@ -14,12 +14,12 @@ import (
 //
 // BudgetBlock is what blocks a budget.
 type BudgetBlockApplyConfiguration struct {
-	// Gate is what blocks, one of the reasons of units: BudgetPaused, OutsideBudgetWindow, WorkloadsUnavailable, PodsBlock,
+	// gate is what blocks, one of the reasons of units: BudgetPaused, OutsideBudgetWindow, WorkloadsUnavailable, PodsBlock,
 	// AlertsActive, AlertsUnreachable, or BudgetInvalid.
 	Gate *apiv1alpha1.Reason `json:"gate,omitempty"`
-	// Message says more.
+	// message says more.
 	Message *string `json:"message,omitempty"`
-	// Since is when it began to block.
+	// since is when it began to block.
 	Since *v1.Time `json:"since,omitempty"`
 }
 

@@ -14,16 +14,16 @@ import (
 //
 // BudgetHolder is a node that uses up the budget.
 type BudgetHolderApplyConfiguration struct {
-	// Node is the node's name.
+	// node is the node's name.
 	Node *string `json:"node,omitempty"`
-	// Cause says why it is unavailable: the first that applies of Claimed, Unschedulable, NotReady, MinReadySeconds,
+	// cause says why it is unavailable: the first that applies of Claimed, Unschedulable, NotReady, MinReadySeconds,
 	// Unhealthy, ClaimUnreadable, DaemonPodReplaced.
 	Cause *apiv1alpha1.UnavailableCause `json:"cause,omitempty"`
-	// By is the rollout that has claimed it, or replaces its pod, as "Kind/namespace/name".
+	// by is the rollout that has claimed it, or replaces its pod, as "Kind/namespace/name".
 	By *string `json:"by,omitempty"`
-	// Message says more.
+	// message says more.
 	Message *string `json:"message,omitempty"`
-	// Since is when it became unavailable, if known.
+	// since is when it became unavailable, if known.
 	Since *v1.Time `json:"since,omitempty"`
 }
 

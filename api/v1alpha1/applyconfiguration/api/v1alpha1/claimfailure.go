@@ -14,13 +14,13 @@ import (
 //
 // ClaimFailure says why a turn failed.
 type ClaimFailureApplyConfiguration struct {
-	// Reason is one word.
+	// reason is one word.
 	Reason *apiv1alpha1.Reason `json:"reason,omitempty"`
-	// Message says the same to people.
+	// message says the same to people.
 	Message *string `json:"message,omitempty"`
-	// Time is when it failed.
+	// time is when it failed.
 	Time *v1.Time `json:"time,omitempty"`
-	// Skipped is true when the node was released unchanged, and the rollout continues without it.
+	// skipped is true when the node was released unchanged, and the rollout continues without it.
 	Skipped *bool `json:"skipped,omitempty"`
 }
 

@@ -14,23 +14,23 @@ import (
 //
 // CloudOperation is a request to a cloud, sent or about to be sent.
 type CloudOperationApplyConfiguration struct {
-	// Token identifies the operation, in the cloud too if it supports that, so that it never runs twice.
+	// token identifies the operation, in the cloud too if it supports that, so that it never runs twice.
 	Token *string `json:"token,omitempty"`
-	// Kind of the operation: Add, Delete or SetImage.
+	// kind of the operation: Add, Delete or SetImage.
 	Kind *apiv1alpha1.CloudOperationKind `json:"kind,omitempty"`
-	// Count is how many machines are added.
+	// count is how many machines are added.
 	Count *int32 `json:"count,omitempty"`
-	// Machines are the machines to delete. For an addition they are the new machines that turns have already received.
+	// machines are the machines to delete. For an addition they are the new machines that turns have already received.
 	Machines []string `json:"machines,omitempty"`
-	// Image is the new image.
+	// image is the new image.
 	Image *string `json:"image,omitempty"`
-	// From is the image before.
+	// from is the image before.
 	From *string `json:"from,omitempty"`
-	// State is what the provider needs to send the operation, to poll it, and to resume it after a restart.
+	// state is what the provider needs to send the operation, to poll it, and to resume it after a restart.
 	State *string `json:"state,omitempty"`
-	// Since is when it was recorded. It is sent afterwards.
+	// since is when it was recorded. It is sent afterwards.
 	Since *v1.Time `json:"since,omitempty"`
-	// Sent is true after the cloud has accepted it.
+	// sent is true after the cloud has accepted it.
 	Sent *bool `json:"sent,omitempty"`
 }
 

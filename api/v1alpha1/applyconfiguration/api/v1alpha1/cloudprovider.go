@@ -9,11 +9,11 @@ package v1alpha1
 //
 // CloudProvider is a cloud and the settings to use it.
 type CloudProviderApplyConfiguration struct {
-	// Azure is for virtual machine scale sets.
+	// azure is for virtual machine scale sets.
 	Azure *AzureProviderApplyConfiguration `json:"azure,omitempty"`
-	// AWS is for EC2 Auto Scaling groups.
+	// aws is for EC2 Auto Scaling groups.
 	AWS *AWSProviderApplyConfiguration `json:"aws,omitempty"`
-	// GCP is for managed instance groups of Compute Engine.
+	// gcp is for managed instance groups of Compute Engine.
 	GCP *GCPProviderApplyConfiguration `json:"gcp,omitempty"`
 }
 

@@ -15,9 +15,8 @@ import (
 // replacement never breaks etcd quorum, even if one more member fails. It waits until every member is healthy and none is a
 // learner.
 type ControlPlaneApplyConfiguration struct {
-	// Etcd is where etcd runs. Stacked: a member on each node, as with kubeadm. Before the machine is deleted, leadership
-	// moves away and the member is removed; the next node waits until the new member is a voter. External: on other
-	// machines, and the operator does not change it. Default Stacked.
+	// etcd is where etcd runs. Stacked: a member on each node, as with kubeadm; it is removed before the machine is deleted. External: on
+	// other machines, and the operator does not change it. Default Stacked.
 	Etcd *apiv1alpha1.EtcdTopology `json:"etcd,omitempty"`
 }
 

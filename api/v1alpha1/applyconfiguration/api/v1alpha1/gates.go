@@ -9,13 +9,13 @@ package v1alpha1
 //
 // Gates are health checks that must pass before a rollout claims another node. All must be open.
 type GatesApplyConfiguration struct {
-	// Workloads closes while evicted workloads are not available again.
+	// workloads closes while evicted workloads are not available again.
 	Workloads *WorkloadsGateApplyConfiguration `json:"workloads,omitempty"`
-	// Pods closes while certain pods exist.
+	// pods closes while certain pods exist.
 	Pods []PodsGateApplyConfiguration `json:"pods,omitempty"`
-	// Alerts closes while Prometheus has alerts.
+	// alerts closes while Prometheus has alerts.
 	Alerts *AlertsGateApplyConfiguration `json:"alerts,omitempty"`
-	// Nodes says when a node is healthy, in addition to being ready.
+	// nodes says when a node is healthy, in addition to being ready.
 	Nodes *NodesGateApplyConfiguration `json:"nodes,omitempty"`
 }
 

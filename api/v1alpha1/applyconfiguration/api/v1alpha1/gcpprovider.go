@@ -11,12 +11,12 @@ package v1alpha1
 // credentials: GOOGLE_APPLICATION_CREDENTIALS, workload identity, the machine's service account. Project and locations
 // can't be changed.
 type GCPProviderApplyConfiguration struct {
-	// Project of the groups.
+	// project of the groups.
 	Project *string `json:"project,omitempty"`
-	// Locations are the zones and regions in which groups of scaleSets are searched. Groups of existing nodes are found
+	// locations are the zones and regions in which groups of scaleSets are searched. Groups of existing nodes are found
 	// without them.
 	Locations []string `json:"locations,omitempty"`
-	// ServiceAccount is the email address of a service account to impersonate. Default: none.
+	// serviceAccount is the email address of a service account to impersonate. Default: none.
 	ServiceAccount *string `json:"serviceAccount,omitempty"`
 }
 

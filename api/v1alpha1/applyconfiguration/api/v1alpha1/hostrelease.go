@@ -13,9 +13,9 @@ import (
 //
 // HostRelease is a version that hosts offer.
 type HostReleaseApplyConfiguration struct {
-	// Version is its name.
+	// version is its name.
 	Version *string `json:"version,omitempty"`
-	// Since is when one of the hosts first offered it.
+	// since is when one of the hosts first offered it.
 	Since *v1.Time `json:"since,omitempty"`
 }
 

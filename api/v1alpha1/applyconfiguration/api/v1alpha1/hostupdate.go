@@ -13,27 +13,24 @@ import (
 //
 // HostUpdate is how hosts update themselves.
 type HostUpdateApplyConfiguration struct {
-	// Version to bring hosts to, such as "1.20.3". A host that offers another version waits. Empty: the newest version that
+	// version to bring hosts to, such as "1.20.3". A host that offers another version waits. Empty: the newest version that
 	// each host offers.
 	Version *string `json:"version,omitempty"`
-	// DetectOnly shows which hosts have an update, and changes none. Default false.
+	// detectOnly shows which hosts have an update, and changes none. Default false.
 	DetectOnly *bool `json:"detectOnly,omitempty"`
-	// LabelNodes adds the interface label to selected Nodes without one, by status.nodeInfo.osImage:
-	// bottlerocket.aws/updater-interface-version=2.0.0 for Bottlerocket 0.4.1 and newer, =1.0.0 for older Bottlerocket, and
-	// thar.amazonaws.com/platform-version=1.0.0 for Thar. The label starts the agent of that interface on the node.
-	// Existing labels are never changed or removed, and other hosts get none. Default false: label the Nodes yourself.
+	// labelNodes adds the interface label to selected Nodes that run Bottlerocket or Thar, by status.nodeInfo.osImage. The label starts
+	// the agent on the node. Existing labels are never changed. Default false: label the Nodes yourself.
 	LabelNodes *bool `json:"labelNodes,omitempty"`
-	// MinimumAge is how long a version must have been known before a host is updated to it. It counts from when any
+	// minimumAge is how long a version must have been known before a host is updated to it. It counts from when any
 	// selected host first offered it (status.releases). Default: none.
 	MinimumAge *v1.Duration `json:"minimumAge,omitempty"`
-	// RebootTimeout is how long a host may take from the reboot order until its node is ready and its agent answers. After
+	// rebootTimeout is how long a host may take from the reboot order until its node is ready and its agent answers. After
 	// that the turn fails. Default 15m.
 	RebootTimeout *v1.Duration `json:"rebootTimeout,omitempty"`
-	// ExcludeFromLoadBalancers is how the node is excluded from external load balancers from before the drain until it is
-	// schedulable again. It uses the label node.kubernetes.io/exclude-from-external-load-balancers. A node that already has
-	// the label keeps it.
+	// excludeFromLoadBalancers is how the node is excluded from external load balancers, from before the drain until it is schedulable
+	// again. Default: by the label node.kubernetes.io/exclude-from-external-load-balancers, without a wait.
 	ExcludeFromLoadBalancers *LoadBalancerExclusionApplyConfiguration `json:"excludeFromLoadBalancers,omitempty"`
-	// Hooks are annotations of the Node that your programs set before and after the reboot.
+	// hooks are annotations of the Node that your programs set before and after the reboot.
 	Hooks *RebootHooksApplyConfiguration `json:"hooks,omitempty"`
 }
 

@@ -9,9 +9,9 @@ package v1alpha1
 //
 // HostVersion is a version that hosts run.
 type HostVersionApplyConfiguration struct {
-	// Version is its name.
+	// version is its name.
 	Version *string `json:"version,omitempty"`
-	// Nodes is how many run it.
+	// nodes is how many run it.
 	Nodes *int32 `json:"nodes,omitempty"`
 }
 

@@ -13,9 +13,9 @@ import (
 //
 // LoadBalancerExclusion is how a node is excluded from external load balancers.
 type LoadBalancerExclusionApplyConfiguration struct {
-	// Disabled does not set the label. Default false.
+	// disabled does not set the label. Default false.
 	Disabled *bool `json:"disabled,omitempty"`
-	// Wait is the time between the label and the drain, for the load balancers to react. Default: none.
+	// wait is the time between the label and the drain, for the load balancers to react. Default: none.
 	Wait *v1.Duration `json:"wait,omitempty"`
 }
 

@@ -16,53 +16,53 @@ import (
 // MachineTurn is the turn of a machine: its replacement and its progress. While the node is disrupted, its Node also has a
 // claim.
 type MachineTurnApplyConfiguration struct {
-	// Turn identifies the turn; the claim has it too.
+	// turn identifies the turn; the claim has it too.
 	Turn *string `json:"turn,omitempty"`
-	// Node is the old node. Empty after it is gone, and for a machine that never had one.
+	// node is the old node. Empty after it is gone, and for a machine that never had one.
 	Node *string `json:"node,omitempty"`
-	// NodeUID is that Node's uid.
+	// nodeUID is that Node's uid.
 	NodeUID *types.UID `json:"nodeUID,omitempty"`
-	// ScaleSet of the machine.
+	// scaleSet of the machine.
 	ScaleSet *string `json:"scaleSet,omitempty"`
-	// Machine is the old machine, as the cloud names it.
+	// machine is the old machine, as the cloud names it.
 	Machine *string `json:"machine,omitempty"`
-	// Zone of the machine.
+	// zone of the machine.
 	Zone *string `json:"zone,omitempty"`
-	// Revision for which the turn began.
+	// revision for which the turn began.
 	Revision *string `json:"revision,omitempty"`
-	// Attempt identifies the state of the rollout for which the turn began.
+	// attempt identifies the state of the rollout for which the turn began.
 	Attempt *string `json:"attempt,omitempty"`
-	// Failures is how many earlier turns of the node have failed.
+	// failures is how many earlier turns of the node have failed.
 	Failures *int32 `json:"failures,omitempty"`
-	// Phase of the turn.
+	// phase of the turn.
 	Phase *apiv1alpha1.MachinePhase `json:"phase,omitempty"`
-	// Since is when the turn began.
+	// since is when the turn began.
 	Since *v1.Time `json:"since,omitempty"`
-	// PhaseSince is when this phase began.
+	// phaseSince is when this phase began.
 	PhaseSince *v1.Time `json:"phaseSince,omitempty"`
-	// DeletesFirst is true for a turn without surge.
+	// deletesFirst is true for a turn without surge.
 	DeletesFirst *bool `json:"deletesFirst,omitempty"`
-	// Ordered is true after the deletion of the machine was recorded. If the machine disappears later, this deletion may be
+	// ordered is true after the deletion of the machine was recorded. If the machine disappears later, this deletion may be
 	// the cause.
 	Ordered *bool `json:"ordered,omitempty"`
-	// Operation is the token of the operation in its scale set that the turn waits for.
+	// operation is the token of the operation in its scale set that the turn waits for.
 	Operation *string `json:"operation,omitempty"`
-	// Replacement is the replacement machine, when it is known.
+	// replacement is the replacement machine, when it is known.
 	Replacement *string `json:"replacement,omitempty"`
-	// ReplacementNode is the Node of the replacement machine, when it is known.
+	// replacementNode is the Node of the replacement machine, when it is known.
 	ReplacementNode *string `json:"replacementNode,omitempty"`
-	// ReplacementProviderID is the spec.providerID of that Node.
+	// replacementProviderID is the spec.providerID of that Node.
 	ReplacementProviderID *string `json:"replacementProviderID,omitempty"`
-	// Absent is the old Node if it was deleted before its replacement exists. Budgets count it as unavailable until then.
+	// absent is the old Node if it was deleted before its replacement exists. Budgets count it as unavailable until then.
 	Absent *AbsentNodeApplyConfiguration `json:"absent,omitempty"`
-	// Bound is true for a turn that needs another replacement and can't be cancelled: its node may have left the control
+	// bound is true for a turn that needs another replacement and can't be cancelled: its node may have left the control
 	// plane.
 	Bound *bool `json:"bound,omitempty"`
-	// UnreadySince is when the replacement stopped being ready. It has replacementReady.timeout to be ready again.
+	// unreadySince is when the replacement stopped being ready. It has replacementReady.timeout to be ready again.
 	UnreadySince *v1.Time `json:"unreadySince,omitempty"`
-	// Failed says why the turn failed, while its machine is cleaned up.
+	// failed says why the turn failed, while its machine is cleaned up.
 	Failed *ClaimFailureApplyConfiguration `json:"failed,omitempty"`
-	// Message says what it waits for.
+	// message says what it waits for.
 	Message *string `json:"message,omitempty"`
 }
 

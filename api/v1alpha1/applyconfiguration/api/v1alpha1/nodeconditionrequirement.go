@@ -13,9 +13,9 @@ import (
 //
 // NodeConditionRequirement is a condition that a node must have.
 type NodeConditionRequirementApplyConfiguration struct {
-	// Type of the condition, such as NetworkUnavailable.
+	// type of the condition, such as NetworkUnavailable.
 	Type *string `json:"type,omitempty"`
-	// Status that it must have. An absent condition does not match.
+	// status that it must have. An absent condition does not match.
 	Status *v1.ConditionStatus `json:"status,omitempty"`
 }
 

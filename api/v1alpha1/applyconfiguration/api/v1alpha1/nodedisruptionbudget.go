@@ -24,10 +24,13 @@ import (
 // rollout has a claim on it; or it is not healthy by gates.nodes. By spec.counts, a node whose daemon pod is being replaced
 // counts too.
 type NodeDisruptionBudgetApplyConfiguration struct {
-	v1.TypeMetaApplyConfiguration    `json:""`
+	v1.TypeMetaApplyConfiguration `json:""`
+	// metadata of the object.
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
-	Spec                             *NodeDisruptionBudgetSpecApplyConfiguration   `json:"spec,omitempty"`
-	Status                           *NodeDisruptionBudgetStatusApplyConfiguration `json:"status,omitempty"`
+	// spec is what people want. Absent: the budget only shows which nodes are unavailable.
+	Spec *NodeDisruptionBudgetSpecApplyConfiguration `json:"spec,omitempty"`
+	// status is what the operator reports.
+	Status *NodeDisruptionBudgetStatusApplyConfiguration `json:"status,omitempty"`
 }
 
 // NodeDisruptionBudget constructs a declarative configuration of the NodeDisruptionBudget type for use with

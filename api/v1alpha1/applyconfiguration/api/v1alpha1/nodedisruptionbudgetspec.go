@@ -15,27 +15,26 @@ import (
 //
 // NodeDisruptionBudgetSpec is the allowed disruption.
 type NodeDisruptionBudgetSpecApplyConfiguration struct {
-	// Selector selects the nodes. Absent or {}: all.
+	// selector selects the nodes. Absent or {}: all.
 	Selector *v1.LabelSelectorApplyConfiguration `json:"selector,omitempty"`
-	// MaxUnavailable is how many of the selected nodes may be unavailable at once: a count, or a percentage such as "10%",
+	// maxUnavailable is how many of the selected nodes may be unavailable at once: a count, or a percentage such as "10%",
 	// which is rounded down but is at least 1 node; 0 and "0%" allow nothing. Absent: no limit by number.
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
-	// Counts says what uses up maxUnavailable and maxDomains, node by node. Nodes: unavailable nodes, and rollouts that claim
-	// nodes wait for them. DaemonPods: nodes on which an ExtendedDaemonSet replaces its pod, and ExtendedDaemonSets wait for
-	// them. Default [Nodes].
+	// counts says what uses up maxUnavailable and maxDomains. Nodes: unavailable nodes; rollouts that claim nodes wait for them.
+	// DaemonPods: nodes on which an ExtendedDaemonSet replaces its pod; ExtendedDaemonSets wait for them. Default [Nodes].
 	Counts []apiv1alpha1.BudgetCount `json:"counts,omitempty"`
-	// TopologyKey is the node label that names a node's domain, such as topology.kubernetes.io/zone. Nodes without it are one
+	// topologyKey is the node label that names a node's domain, such as topology.kubernetes.io/zone. Nodes without it are one
 	// domain of their own.
 	TopologyKey *string `json:"topologyKey,omitempty"`
-	// MaxDomains is in how many domains nodes may be unavailable at once. Default 1 if topologyKey is set.
+	// maxDomains is in how many domains nodes may be unavailable at once. Default 1 if topologyKey is set.
 	MaxDomains *int32 `json:"maxDomains,omitempty"`
-	// Windows are the times when rollouts may claim nodes: while any window is open. Absent: always.
+	// windows are the times when rollouts may claim nodes: while any window is open. Absent: always.
 	Windows []WindowApplyConfiguration `json:"windows,omitempty"`
-	// Paused lets no rollout claim any of the selected nodes. Turns in progress continue. Default false.
+	// paused lets no rollout claim any of the selected nodes. Turns in progress continue. Default false.
 	Paused *bool `json:"paused,omitempty"`
-	// MinReadySeconds is how long a node must have been ready to be available, in seconds. Default 0.
+	// minReadySeconds is how long a node must have been ready to be available, in seconds. Default 0.
 	MinReadySeconds *int32 `json:"minReadySeconds,omitempty"`
-	// Gates are health checks that must pass before a rollout claims another node.
+	// gates are health checks that must pass before a rollout claims another node.
 	Gates *GatesApplyConfiguration `json:"gates,omitempty"`
 }
 

@@ -13,22 +13,22 @@ import (
 //
 // NodeDisruptionBudgetStatus is the state of the budget.
 type NodeDisruptionBudgetStatusApplyConfiguration struct {
-	// ObservedGeneration is the metadata.generation that this status reflects.
+	// observedGeneration is the metadata.generation that this status reflects.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// Matched is how many nodes are selected.
+	// matched is how many nodes are selected.
 	Matched *int32 `json:"matched,omitempty"`
-	// Unavailable is how many of them are unavailable.
+	// unavailable is how many of them are unavailable.
 	Unavailable *int32 `json:"unavailable,omitempty"`
-	// Allowed is how many more nodes may be claimed now; absent when there is no limit by number and nothing blocks.
+	// allowed is how many more nodes may be claimed now; absent when there is no limit by number and nothing blocks.
 	Allowed *int32 `json:"allowed,omitempty"`
-	// Domains is in how many domains nodes are unavailable, if topologyKey is set.
+	// domains is in how many domains nodes are unavailable, if topologyKey is set.
 	Domains *int32 `json:"domains,omitempty"`
-	// Holders are the unavailable nodes with their causes, at most 20.
+	// holders are the unavailable nodes with their causes, at most 20.
 	Holders []BudgetHolderApplyConfiguration `json:"holders,omitempty"`
-	// BlockedBy lists what blocks now, other than the number of unavailable nodes.
+	// blockedBy lists what blocks now, other than the number of unavailable nodes.
 	BlockedBy []BudgetBlockApplyConfiguration `json:"blockedBy,omitempty"`
-	// Conditions: Ready is True when the budget is valid and in force; Open says whether nodes may be claimed now;
-	// Reconciling and Stalled are for tools that use kstatus.
+	// conditions are Ready, which is True when the budget is valid and in force; Open, which says whether nodes may be claimed now;
+	// Progressing, which is True while rollouts use up the budget; Paused, which is spec.paused; and Reconciling and Stalled of kstatus.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 }
 

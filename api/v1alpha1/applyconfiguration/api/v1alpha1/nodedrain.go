@@ -15,27 +15,27 @@ import (
 //
 // NodeDrain is how a node is drained. The node is always cordoned first.
 type NodeDrainApplyConfiguration struct {
-	// Disabled only cordons the node. Default false.
+	// disabled only cordons the node. Default false.
 	Disabled *bool `json:"disabled,omitempty"`
-	// Timeout is how long the drain may take. Default: no limit.
+	// timeout is how long the drain may take. Default: no limit.
 	Timeout *v1.Duration `json:"timeout,omitempty"`
-	// OnTimeout says what happens after the timeout. Halt fails the turn. Skip releases the node, and the rollout continues
+	// onTimeout says what happens after the timeout. Halt fails the turn. Skip releases the node, and the rollout continues
 	// without it. Force deletes the remaining pods and ignores every PodDisruptionBudget. Default Halt.
 	OnTimeout *apiv1alpha1.DrainOnTimeout `json:"onTimeout,omitempty"`
-	// Force also evicts pods without a controller. Default false.
+	// force also evicts pods without a controller. Default false.
 	Force *bool `json:"force,omitempty"`
-	// DeleteEmptyDirData also evicts pods with emptyDir volumes, whose content is lost. Default true.
+	// deleteEmptyDirData also evicts pods with emptyDir volumes, whose content is lost. Default true.
 	DeleteEmptyDirData *bool `json:"deleteEmptyDirData,omitempty"`
-	// GracePeriodSeconds is how long each pod gets to end. Default: the pod's own terminationGracePeriodSeconds.
+	// gracePeriodSeconds is how long each pod gets to end. Default: the pod's own terminationGracePeriodSeconds.
 	GracePeriodSeconds *int64 `json:"gracePeriodSeconds,omitempty"`
-	// DisableEviction deletes pods instead of evicting them, and so ignores every PodDisruptionBudget. Default false.
+	// disableEviction deletes pods instead of evicting them, and so ignores every PodDisruptionBudget. Default false.
 	DisableEviction *bool `json:"disableEviction,omitempty"`
-	// SkipWaitForDeleteSeconds is how long to wait for a pod after the end of its grace period. Default: no limit; but 30
+	// skipWaitForDeleteSeconds is how long to wait for a pod after the end of its grace period. Default: no limit; but 30
 	// if the turn deletes the machine and its node has not been ready for a minute.
 	SkipWaitForDeleteSeconds *int32 `json:"skipWaitForDeleteSeconds,omitempty"`
-	// PodSelector limits the drain to these pods. Default: all.
+	// podSelector limits the drain to these pods. Default: all.
 	PodSelector *metav1.LabelSelectorApplyConfiguration `json:"podSelector,omitempty"`
-	// WaitForVolumeDetach waits, within the timeout, until the volumes of evicted pods are detached from the node. Default false.
+	// waitForVolumeDetach waits, within the timeout, until the volumes of evicted pods are detached from the node. Default false.
 	WaitForVolumeDetach *bool `json:"waitForVolumeDetach,omitempty"`
 }
 

@@ -10,9 +10,9 @@ package v1alpha1
 // NodeHealth is what a changed node needs to count as updated.
 type NodeHealthApplyConfiguration struct {
 	NodesGateApplyConfiguration `json:""`
-	// MinReadySeconds is how many seconds the node must have been ready. Default 0.
+	// minReadySeconds is how many seconds the node must have been ready. Default 0.
 	MinReadySeconds *int32 `json:"minReadySeconds,omitempty"`
-	// Pods that must be stable on the node. Each entry is checked separately.
+	// pods that must be stable on the node. Each entry is checked separately.
 	Pods []StablePodsApplyConfiguration `json:"pods,omitempty"`
 }
 

@@ -18,10 +18,13 @@ import (
 //
 // NodeRollout brings nodes to another operating system, by updating it or by replacing their machines, a few nodes at a time.
 type NodeRolloutApplyConfiguration struct {
-	v1.TypeMetaApplyConfiguration    `json:""`
+	v1.TypeMetaApplyConfiguration `json:""`
+	// metadata of the object.
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
-	Spec                             *NodeRolloutSpecApplyConfiguration   `json:"spec,omitempty"`
-	Status                           *NodeRolloutStatusApplyConfiguration `json:"status,omitempty"`
+	// spec is what people want.
+	Spec *NodeRolloutSpecApplyConfiguration `json:"spec,omitempty"`
+	// status is what the operator reports.
+	Status *NodeRolloutStatusApplyConfiguration `json:"status,omitempty"`
 }
 
 // NodeRollout constructs a declarative configuration of the NodeRollout type for use with

@@ -13,21 +13,20 @@ import (
 //
 // NodeRolloutSpec says which nodes are updated, to what, and how.
 type NodeRolloutSpecApplyConfiguration struct {
-	// NodeSelector selects the nodes; {} selects all. With hostUpdate only nodes that also have an interface label are
-	// updated, such as bottlerocket.aws/updater-interface-version. With replacement only machines of scale sets are. A node
-	// with the label noderollout.moult.dev/NAME=disabled is not touched.
+	// nodeSelector selects the nodes; {} selects all. Only hosts with an interface label are updated, and only machines of scale sets
+	// are replaced. A node with the label noderollout.moult.dev/NAME=disabled is not touched.
 	NodeSelector *v1.LabelSelectorApplyConfiguration `json:"nodeSelector,omitempty"`
-	// Strategy is how fast and in which order nodes are updated. Default: one node at a time.
+	// strategy is how fast and in which order nodes are updated. Default: one node at a time.
 	Strategy *StrategyApplyConfiguration `json:"strategy,omitempty"`
-	// Drain is how a node is drained before it is disrupted. Default: every pod is evicted except those of DaemonSets,
+	// drain is how a node is drained before it is disrupted. Default: every pod is evicted except those of DaemonSets,
 	// mirrors of static pods, and pods of the operator. A pod without a controller stops the drain.
 	Drain *NodeDrainApplyConfiguration `json:"drain,omitempty"`
-	// Health is what a changed node needs to count as updated, in addition to Ready and to gates.nodes of budgets. Until
+	// health is what a changed node needs to count as updated, in addition to Ready and to gates.nodes of budgets. Until
 	// then it stays cordoned.
 	Health *NodeHealthApplyConfiguration `json:"health,omitempty"`
-	// HostUpdate updates and reboots hosts by the agent that runs on each.
+	// hostUpdate updates and reboots hosts by the agent that runs on each.
 	HostUpdate *HostUpdateApplyConfiguration `json:"hostUpdate,omitempty"`
-	// Replacement replaces machines through the scale sets of their cloud.
+	// replacement replaces machines through the scale sets of their cloud.
 	Replacement *ReplacementApplyConfiguration `json:"replacement,omitempty"`
 }
 

@@ -13,38 +13,39 @@ import (
 //
 // NodeRolloutStatus is the state of a NodeRollout.
 type NodeRolloutStatusApplyConfiguration struct {
-	// Conditions: Ready, Reconciling and Stalled, as kstatus defines them.
+	// conditions are Ready, Reconciling and Stalled, as kstatus defines them. Progressing is True while nodes are in a turn; otherwise its
+	// reason says why none is. Paused is spec.strategy.paused. AgentsBounded is False while no policy bounds the agents.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
-	// ObservedGeneration is the metadata.generation that this status reflects.
+	// observedGeneration is the metadata.generation that this status reflects.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// Revision is the target of the rollout. With hostUpdate it is spec.hostUpdate.version, or the newest version that any
-	// host offers or runs. If no host offers a newer version and some offer an older one, it is the older one. For hosts
-	// without versions it is "reboot-" and a number that increases after each complete rollout. With replacement it is the
-	// image's name and an identifier of the machine model, or only the identifier if scale sets have several images.
+	// revision is the target of the rollout: the version of hosts, "reboot-" and a number for hosts without versions, or the image of
+	// machines with an identifier of their model.
 	Revision *string `json:"revision,omitempty"`
-	// LastComplete is the version that all hosts ran when the rollout was last complete. A rollback returns to it.
+	// lastComplete is the version that all hosts ran when the rollout was last complete. A rollback returns to it.
 	LastComplete *string `json:"lastComplete,omitempty"`
-	// RolledBack is the failed version from which hosts are brought back to lastComplete.
+	// rolledBack is the failed version from which hosts are brought back to lastComplete.
 	RolledBack *string `json:"rolledBack,omitempty"`
-	// Counts of the selected nodes by state.
+	// counts of the selected nodes by state.
 	Counts *UnitCountsApplyConfiguration `json:"counts,omitempty"`
-	// Wave is the progress of the waves, if the strategy has any.
+	// wave is the progress of the waves, if the strategy has any.
 	Wave *WaveStatusApplyConfiguration `json:"wave,omitempty"`
-	// TurnSeconds is the average duration of this revision's turns, in seconds; an estimate for the remaining ones.
+	// approval is the last approval of a wave that names a person.
+	Approval *WaveApprovalApplyConfiguration `json:"approval,omitempty"`
+	// turnSeconds is the average duration of this revision's turns, in seconds; an estimate for the remaining ones.
 	TurnSeconds *int32 `json:"turnSeconds,omitempty"`
-	// Releases are the versions that hosts offer, newest first, at most 10.
+	// releases are the versions that hosts offer, newest first, at most 10.
 	Releases []HostReleaseApplyConfiguration `json:"releases,omitempty"`
-	// Versions says how many nodes run which version, the most frequent first, at most 10.
+	// versions says how many nodes run which version, the most frequent first, at most 10.
 	Versions []HostVersionApplyConfiguration `json:"versions,omitempty"`
-	// ScaleSets are the scale sets whose machines are replaced.
+	// scaleSets are the scale sets whose machines are replaced.
 	ScaleSets []ScaleSetStatusApplyConfiguration `json:"scaleSets,omitempty"`
-	// Turns are the machines that are being replaced, at most 100.
+	// turns are the machines that are being replaced, at most 100.
 	Turns []MachineTurnApplyConfiguration `json:"turns,omitempty"`
-	// Updating lists nodes in a turn, oldest first, at most 20.
+	// updating lists nodes in a turn, oldest first, at most 20.
 	Updating []UnitStatusApplyConfiguration `json:"updating,omitempty"`
-	// Failed lists failed nodes, oldest first, at most 20.
+	// failed lists failed nodes, oldest first, at most 20.
 	Failed []UnitStatusApplyConfiguration `json:"failed,omitempty"`
-	// Waiting lists the nodes that come next with the reason why they wait, at most 20.
+	// waiting lists the nodes that come next with the reason why they wait, at most 20.
 	Waiting []UnitStatusApplyConfiguration `json:"waiting,omitempty"`
 }
 
@@ -112,6 +113,14 @@ func (b *NodeRolloutStatusApplyConfiguration) WithCounts(value *UnitCountsApplyC
 // If called multiple times, the Wave field is set to the value of the last call.
 func (b *NodeRolloutStatusApplyConfiguration) WithWave(value *WaveStatusApplyConfiguration) *NodeRolloutStatusApplyConfiguration {
 	b.Wave = value
+	return b
+}
+
+// WithApproval sets the Approval field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Approval field is set to the value of the last call.
+func (b *NodeRolloutStatusApplyConfiguration) WithApproval(value *WaveApprovalApplyConfiguration) *NodeRolloutStatusApplyConfiguration {
+	b.Approval = value
 	return b
 }
 

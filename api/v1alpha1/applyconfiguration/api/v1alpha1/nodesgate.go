@@ -9,11 +9,10 @@ package v1alpha1
 //
 // NodesGate says when a node is healthy, in addition to being ready. An unhealthy node is unavailable.
 type NodesGateApplyConfiguration struct {
-	// Conditions that the node must have.
+	// conditions that the node must have.
 	Conditions []NodeConditionRequirementApplyConfiguration `json:"conditions,omitempty"`
-	// AbsentTaints are keys of taints that the node must not have. A key that ends in * matches every key with this prefix,
-	// such as readiness.k8s.io/*. A prefix does not match the taint of a cordon (node.kubernetes.io/unschedulable) nor
-	// Moult's taints on outdated nodes (*.outdated.moult.dev/*); name these in full.
+	// absentTaints are keys of taints that the node must not have. A key that ends in * matches every key with this prefix, except the
+	// taint of a cordon (node.kubernetes.io/unschedulable) and Moult's taints on outdated nodes. Empty: none.
 	AbsentTaints []string `json:"absentTaints,omitempty"`
 }
 

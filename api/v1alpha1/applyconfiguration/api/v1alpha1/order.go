@@ -13,11 +13,11 @@ import (
 //
 // Order is one criterion.
 type OrderApplyConfiguration struct {
-	// By is what is compared.
+	// by is what is compared.
 	By *apiv1alpha1.OrderBy `json:"by,omitempty"`
-	// Key is the key of the label, for by: Label.
+	// key is the key of the label, for by: Label.
 	Key *string `json:"key,omitempty"`
-	// Values of the label, in order; nodes with another value are last. Empty: in alphabetical order, nodes without the
+	// values of the label, in order; nodes with another value are last. Empty: in alphabetical order, nodes without the
 	// label last.
 	Values []string `json:"values,omitempty"`
 }

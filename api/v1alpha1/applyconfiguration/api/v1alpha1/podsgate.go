@@ -14,11 +14,11 @@ import (
 //
 // PodsGate is closed while a pod that it selects exists and has not ended.
 type PodsGateApplyConfiguration struct {
-	// Selector selects pods by their labels.
+	// selector selects pods by their labels.
 	Selector *v1.LabelSelectorApplyConfiguration `json:"selector,omitempty"`
-	// NamespaceSelector limits that to namespaces with these labels. Absent or {}: all.
+	// namespaceSelector limits that to namespaces with these labels. Absent or {}: all.
 	NamespaceSelector *v1.LabelSelectorApplyConfiguration `json:"namespaceSelector,omitempty"`
-	// Scope is Node when a pod blocks the node that it is on, and Cluster when it blocks all. Default Node.
+	// scope is Node when a pod blocks the node that it is on, and Cluster when it blocks all. Default Node.
 	Scope *apiv1alpha1.PodsScope `json:"scope,omitempty"`
 }
 

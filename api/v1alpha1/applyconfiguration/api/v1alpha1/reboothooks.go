@@ -7,14 +7,13 @@ package v1alpha1
 // RebootHooksApplyConfiguration represents a declarative configuration of the RebootHooks type for use
 // with apply.
 //
-// RebootHooks are keys of annotations of the Node that must have the value "true". While the rollout waits for a list, the
-// Node has the label moult.dev/before-reboot=true or moult.dev/after-reboot=true. A DaemonSet can use it to start the
-// program that sets the annotations. Afterwards the operator removes label and annotations. Keys of moult.dev,
-// bottlerocket.aws and thar.amazonaws.com are refused.
+// RebootHooks are keys of annotations of the Node that must have the value "true". While the rollout waits for them, the Node has the
+// label moult.dev/before-reboot=true or moult.dev/after-reboot=true, by which a DaemonSet can start what sets them. The operator removes
+// both afterwards.
 type RebootHooksApplyConfiguration struct {
-	// BeforeReboot must be set before the node is cordoned.
+	// beforeReboot must be set before the node is cordoned.
 	BeforeReboot []string `json:"beforeReboot,omitempty"`
-	// AfterReboot must be set after the host runs the target version, before the node is uncordoned.
+	// afterReboot must be set after the host runs the target version, before the node is uncordoned.
 	AfterReboot []string `json:"afterReboot,omitempty"`
 }
 

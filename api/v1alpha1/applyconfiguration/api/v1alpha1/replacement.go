@@ -16,45 +16,41 @@ import (
 // Replacement is how machines are replaced: a machine is added to the scale set, the old node is drained, and its machine
 // is deleted.
 type ReplacementApplyConfiguration struct {
-	// Provider is the cloud whose scale sets the machines are in. Only its credentials can be changed; for anything else
+	// provider is the cloud whose scale sets the machines are in. Only its credentials can be changed; for anything else
 	// make another NodeRollout.
 	Provider *CloudProviderApplyConfiguration `json:"provider,omitempty"`
-	// ScaleSets limits the rollout to machines of these scale sets, by name. Empty: the scale sets of the selected nodes. A
+	// scaleSets limits the rollout to machines of these scale sets, by name. Empty: the scale sets of the selected nodes. A
 	// node whose machine is in none of them is not changed.
 	ScaleSets []string `json:"scaleSets,omitempty"`
-	// ImageMatch says how an outdated machine is detected. ScaleSetModel: the cloud compares the machine with the scale
-	// set's model for new machines. OSImage: its node's status.nodeInfo.osImage differs from the name of the scale set's
-	// image. Default ScaleSetModel.
+	// imageMatch says how an outdated machine is detected. ScaleSetModel: the cloud compares it with the scale set's model for new
+	// machines. OSImage: its node's status.nodeInfo.osImage differs from the name of the scale set's image. Default ScaleSetModel.
 	ImageMatch *apiv1alpha1.ImageMatch `json:"imageMatch,omitempty"`
-	// Surge is how many extra machines each scale set may have at once: a count, or a percentage of its machines, rounded
-	// up. With 0 a machine is deleted before its replacement is added. At most 100 machines are replaced at once. Default
-	// 1.
+	// surge is how many extra machines each scale set may have at once: a count up to 100, or a percentage of its machines, rounded
+	// up. With 0 a machine is deleted before its replacement is added. Default 1.
 	Surge *intstr.IntOrString `json:"surge,omitempty"`
-	// OnFull says what happens when a scale set is at its maximum, or the cloud lacks capacity or quota for one more
+	// onFull says what happens when a scale set is at its maximum, or the cloud lacks capacity or quota for one more
 	// machine. Wait: no replacement begins until there is room. DeleteFirst: a machine is deleted before its replacement is
 	// added. Default Wait.
 	OnFull *apiv1alpha1.OnFull `json:"onFull,omitempty"`
-	// ReplacementReady says when a replacement node is ready, so that the old node may be drained.
+	// replacementReady says when a replacement node is ready, so that the old node may be drained.
 	ReplacementReady *ReplacementReadyApplyConfiguration `json:"replacementReady,omitempty"`
-	// KeepFailedFor is how long a replacement whose node was not ready in time is kept for inspection. It uses up surge. A
+	// keepFailedFor is how long a replacement whose node was not ready in time is kept for inspection. It uses up surge. A
 	// control plane node is drained and leaves etcd first. Default: none.
 	KeepFailedFor *v1.Duration `json:"keepFailedFor,omitempty"`
-	// ControlPlane is set if the nodes are control plane nodes, and says how they leave it. Default: they are not.
+	// controlPlane is set if the nodes are control plane nodes, and says how they leave it. Default: they are not.
 	ControlPlane *ControlPlaneApplyConfiguration `json:"controlPlane,omitempty"`
-	// KubernetesVersionFromImage writes the Kubernetes version of the scale set's image into ConfigMap
-	// kube-system/kubeadm-config. The version is the third of exactly five parts of the image's name, separated by hyphens.
-	// It is written before the first machine of the image is added. With controlPlane it is also written after a rollback
-	// of the image, and when all machines have the image. Default false.
+	// kubernetesVersionFromImage writes the Kubernetes version of the scale set's image into ConfigMap kube-system/kubeadm-config before
+	// the first machine of the image is added. The version is the third of exactly five parts of the image's name, separated by
+	// hyphens. Default false.
 	KubernetesVersionFromImage *bool `json:"kubernetesVersionFromImage,omitempty"`
-	// DetectOnly shows which machines are outdated, and replaces none. Default false.
+	// detectOnly shows which machines are outdated, and replaces none. Default false.
 	DetectOnly *bool `json:"detectOnly,omitempty"`
-	// Rollback restores the scale set's previous image when the strategy's failure limit has halted the rollout. The
-	// previous image is the last one that all its nodes had. Machines with the failed image are then replaced. Default
-	// false.
+	// rollback is the same as strategy.rollback: it restores the scale set's last complete image when the failure limit has halted the
+	// rollout, and replaces machines with the failed image. Default false.
 	Rollback *bool `json:"rollback,omitempty"`
-	// ExcludeFromLoadBalancers is how an old node is excluded from external load balancers before its drain.
+	// excludeFromLoadBalancers is how an old node is excluded from external load balancers before its drain.
 	ExcludeFromLoadBalancers *LoadBalancerExclusionApplyConfiguration `json:"excludeFromLoadBalancers,omitempty"`
-	// CheckPeriod is how often the operator reads the scale sets from the cloud while nothing is in progress. Default 5m.
+	// checkPeriod is how often the operator reads the scale sets from the cloud while nothing is in progress. Default 5m.
 	CheckPeriod *v1.Duration `json:"checkPeriod,omitempty"`
 }
 

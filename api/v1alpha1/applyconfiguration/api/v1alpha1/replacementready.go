@@ -11,15 +11,14 @@ import (
 // ReplacementReadyApplyConfiguration represents a declarative configuration of the ReplacementReady type for use
 // with apply.
 //
-// ReplacementReady says when a replacement node is ready. It must be Ready, meet spec.health and gates.nodes of budgets,
-// and have no startup taints. Startup taints are node.kubernetes.io/not-ready and other taints that the cluster sets on
-// unusable nodes, node.cloudprovider.kubernetes.io/uninitialized, and those with the prefixes readiness.k8s.io and
-// startup-taint.cluster-autoscaler.kubernetes.io.
+// ReplacementReady says when a replacement node is ready. It must be Ready, meet spec.health and gates.nodes of budgets, and have no
+// startup taints: those that the cluster sets on unusable nodes, node.cloudprovider.kubernetes.io/uninitialized, and those with the
+// prefixes readiness.k8s.io and startup-taint.cluster-autoscaler.kubernetes.io.
 type ReplacementReadyApplyConfiguration struct {
-	// Timeout is how long a replacement may take from its request until it is ready. After that it is deleted, and the turn
-	// fails. A replacement that becomes unready before the old node is gone has the same time to recover. Default 15m.
+	// timeout is how long a replacement may take from its request until it is ready, and to recover if it becomes unready before the
+	// old node is gone. After that it is deleted, and the turn fails. Default 15m.
 	Timeout *v1.Duration `json:"timeout,omitempty"`
-	// StartupTaints are keys of further startup taints.
+	// startupTaints are keys of further startup taints.
 	StartupTaints []string `json:"startupTaints,omitempty"`
 }
 

@@ -13,11 +13,11 @@ import (
 //
 // Retries says how often a failed turn is tried again, and when.
 type RetriesApplyConfiguration struct {
-	// Limit is how often. The count starts again after a change of the rollout.
+	// limit is how often. The count starts again after a change of the rollout.
 	Limit *int32 `json:"limit,omitempty"`
-	// Backoff is the wait before the first retry; it doubles for each further retry. Default 1m.
+	// backoff is the wait before the first retry; it doubles for each further retry. Default 1m.
 	Backoff *v1.Duration `json:"backoff,omitempty"`
-	// MaxBackoff is the longest wait. Default 1h.
+	// maxBackoff is the longest wait. Default 1h.
 	MaxBackoff *v1.Duration `json:"maxBackoff,omitempty"`
 }
 

@@ -14,32 +14,32 @@ import (
 //
 // ScaleSetStatus is the state of a scale set.
 type ScaleSetStatusApplyConfiguration struct {
-	// Name of the scale set.
+	// name of the scale set.
 	Name *string `json:"name,omitempty"`
-	// Image is the image of new machines, as the cloud names it.
+	// image is the image of new machines, as the cloud names it.
 	Image *string `json:"image,omitempty"`
-	// Model identifies the complete model of new machines.
+	// model identifies the complete model of new machines.
 	Model *string `json:"model,omitempty"`
-	// Complete is true after all participating nodes of the scale set have had this image with no turn in progress, until a
+	// complete is true after all participating nodes of the scale set have had this image with no turn in progress, until a
 	// turn fails with it.
 	Complete *bool `json:"complete,omitempty"`
-	// PreviousImage is the last complete image before this one; a rollback restores it.
+	// previousImage is the last complete image before this one; a rollback restores it.
 	PreviousImage *string `json:"previousImage,omitempty"`
-	// RolledBack is the failed image that a rollback replaced.
+	// rolledBack is the failed image that a rollback replaced.
 	RolledBack *string `json:"rolledBack,omitempty"`
-	// Capacity is the desired number of machines in the cloud.
+	// capacity is the desired number of machines in the cloud.
 	Capacity *int32 `json:"capacity,omitempty"`
-	// Machines is how many machines exist.
+	// machines is how many machines exist.
 	Machines *int32 `json:"machines,omitempty"`
-	// Outdated is how many machines are outdated.
+	// outdated is how many machines are outdated.
 	Outdated *int32 `json:"outdated,omitempty"`
-	// Operations are those in progress in the cloud. Each is recorded here before it is sent.
+	// operations are those in progress in the cloud. Each is recorded here before it is sent.
 	Operations []CloudOperationApplyConfiguration `json:"operations,omitempty"`
-	// Reason says why the scale set can't be read or changed.
+	// reason says why the scale set can't be read or changed.
 	Reason *apiv1alpha1.Reason `json:"reason,omitempty"`
-	// Message says the same to people.
+	// message says the same to people.
 	Message *string `json:"message,omitempty"`
-	// Since is when the reason began.
+	// since is when the reason began.
 	Since *v1.Time `json:"since,omitempty"`
 }
 

@@ -14,11 +14,11 @@ import (
 // StablePods are pods on a changed node that must be ready, and must not have restarted for some time. If no pod is
 // selected, there is nothing to wait for.
 type StablePodsApplyConfiguration struct {
-	// Namespace of the pods. Empty: all.
+	// namespace of the pods. Empty: all.
 	Namespace *string `json:"namespace,omitempty"`
-	// Selector selects the pods.
+	// selector selects the pods.
 	Selector *v1.LabelSelectorApplyConfiguration `json:"selector,omitempty"`
-	// Seconds for which none of their containers may have restarted, counted from the change at the earliest. Default 0.
+	// seconds for which none of their containers may have restarted, counted from the change at the earliest. Default 0.
 	Seconds *int32 `json:"seconds,omitempty"`
 }
 

@@ -15,37 +15,36 @@ import (
 // Strategy is how fast and in which order a rollout goes. Percentages are of the nodes that the rollout selects, without
 // those that opted out.
 type StrategyApplyConfiguration struct {
-	// MaxConcurrent is how many nodes may be in a turn at once: a count, or a percentage such as "10%", which is rounded
+	// maxConcurrent is how many nodes may be in a turn at once: a count, or a percentage such as "10%", which is rounded
 	// down but is at least 1 node; 0 and "0%" start nothing. Default: for a Plan spec.concurrency, otherwise 1.
 	MaxConcurrent *intstr.IntOrString `json:"maxConcurrent,omitempty"`
-	// Order is the order in which nodes are started: by the first entry, then by the second, and so on. Nodes that are
-	// still equal are shuffled, in the same way each time for one revision. The node that the operator itself runs on is
-	// always last. Order does not wait for earlier nodes to finish; waves do.
+	// order is the order in which nodes are started: by the first entry, then by the second, and so on. Empty: a random order that
+	// stays the same for one revision. The node that the operator runs on is always last. Order does not wait for earlier nodes to
+	// finish; waves do.
 	Order []OrderApplyConfiguration `json:"order,omitempty"`
-	// Waves divide the rollout. The first is the canary. A wave begins when the previous one is updated, has soaked and is
+	// waves divide the rollout. The first is the canary. A wave begins when the previous one is updated, has soaked and is
 	// approved. Nodes in no wave follow after the last.
 	Waves []WaveApplyConfiguration `json:"waves,omitempty"`
-	// Soak is how long a node keeps its slot after it has been changed and is healthy. Default: none.
+	// soak is how long a node keeps its slot after it has been changed and is healthy. Default: none.
 	Soak *v1.Duration `json:"soak,omitempty"`
-	// MaxFailures is how many nodes may fail: a count, or a percentage that is rounded down. With more failures the rollout
-	// starts no further node. 0 halts it at the first failure. Up to the limit a failed node frees its slot for the next.
-	// Absent: no limit, but a failed node keeps its slot. A failure in the first of several waves always halts the rollout.
+	// maxFailures is how many nodes may fail before the rollout starts no further node: a count, or a percentage that is rounded
+	// down. Up to the limit a failed node frees its slot. Absent: no limit, but a failed node keeps its slot. A failure in the
+	// first of several waves always halts the rollout.
 	MaxFailures *intstr.IntOrString `json:"maxFailures,omitempty"`
-	// Rollback returns nodes to the last complete revision when the failure limit has halted the rollout: maxFailures, or the first of
-	// waves. A Plan runs the Job of the earlier version. A host returns to its other partitions. A scale set gets its previous image.
-	// Default false. With false again nodes are brought to what failed.
+	// rollback returns nodes to the last complete revision when maxFailures, or a failure in the first of waves, has halted the rollout.
+	// Default false: nodes stay as they are. Set back to false, nodes are brought to the failed revision again.
 	Rollback *bool `json:"rollback,omitempty"`
-	// Retries repeats failed turns automatically. Absent: never.
+	// retries repeats failed turns automatically. Absent: never.
 	Retries *RetriesApplyConfiguration `json:"retries,omitempty"`
-	// TurnTimeout is how long a turn may take, from the claim until the node is changed and healthy. After that the turn
+	// turnTimeout is how long a turn may take, from the claim until the node is changed and healthy. After that the turn
 	// fails, and its change is stopped. Default: no limit.
 	TurnTimeout *v1.Duration `json:"turnTimeout,omitempty"`
-	// Windows are the times when nodes may be started: while any window is open. Absent: always. Turns in progress continue
+	// windows are the times when nodes may be started: while any window is open. Absent: always. Turns in progress continue
 	// after the windows close.
 	Windows []WindowApplyConfiguration `json:"windows,omitempty"`
-	// Paused starts no further node. Turns in progress continue. Default false.
+	// paused starts no further node. Turns in progress continue. Default false.
 	Paused *bool `json:"paused,omitempty"`
-	// TaintOutdated puts the taint KIND.outdated.moult.dev/NAME:PreferNoSchedule on outdated nodes. Evicted pods then
+	// taintOutdated puts the taint KIND.outdated.moult.dev/NAME:PreferNoSchedule on outdated nodes. Evicted pods then
 	// prefer updated nodes and move only once. Default false.
 	TaintOutdated *bool `json:"taintOutdated,omitempty"`
 }

@@ -9,15 +9,15 @@ package v1alpha1
 //
 // UnitCounts counts a rollout's units by state. Total is the sum of the others.
 type UnitCountsApplyConfiguration struct {
-	// Total is how many nodes the rollout selects, without those that opted out.
+	// total is how many nodes the rollout selects, without those that opted out.
 	Total *int32 `json:"total,omitempty"`
-	// Updated is how many have the desired revision.
+	// updated is how many have the desired revision.
 	Updated *int32 `json:"updated,omitempty"`
-	// Updating is how many are in a turn, soaking ones included.
+	// updating is how many are in a turn, soaking ones included.
 	Updating *int32 `json:"updating,omitempty"`
-	// Failed is how many failed and wait for a retry or for a change of the rollout.
+	// failed is how many failed and wait for a retry or for a change of the rollout.
 	Failed *int32 `json:"failed,omitempty"`
-	// Waiting is how many are outdated and not in a turn.
+	// waiting is how many are outdated and not in a turn.
 	Waiting *int32 `json:"waiting,omitempty"`
 }
 

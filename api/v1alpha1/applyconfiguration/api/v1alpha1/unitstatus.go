@@ -14,15 +14,15 @@ import (
 //
 // UnitStatus is the state of one node in a rollout.
 type UnitStatusApplyConfiguration struct {
-	// Node is the node's name.
+	// node is the node's name.
 	Node *string `json:"node,omitempty"`
-	// Phase is the progress of its turn; empty when it is not in a turn.
+	// phase is the progress of its turn; empty when it is not in a turn.
 	Phase *apiv1alpha1.Phase `json:"phase,omitempty"`
-	// Reason says in one word why it waits or failed.
+	// reason says in one word why it waits or failed.
 	Reason *apiv1alpha1.Reason `json:"reason,omitempty"`
-	// Message says the same to people.
+	// message says the same to people.
 	Message *string `json:"message,omitempty"`
-	// Since is when it entered this phase, or failed.
+	// since is when it entered this phase, or failed.
 	Since *v1.Time `json:"since,omitempty"`
 }
 

@@ -16,17 +16,17 @@ import (
 //
 // Wave is a part of a rollout that is finished before the next begins.
 type WaveApplyConfiguration struct {
-	// Name of the wave. Default: its number, such as "wave-1".
+	// name of the wave. Default: its number, such as "wave-1".
 	Name *string `json:"name,omitempty"`
-	// Size is how many nodes the wave has, not counting those of earlier waves: a count, or a percentage of all the
+	// size is how many nodes the wave has, not counting those of earlier waves: a count, or a percentage of all the
 	// rollout's nodes, rounded up. Absent: all that nodeSelector selects.
 	Size *intstr.IntOrString `json:"size,omitempty"`
-	// NodeSelector limits the wave to these nodes. Absent: any.
+	// nodeSelector limits the wave to these nodes. Absent: any.
 	NodeSelector *v1.LabelSelectorApplyConfiguration `json:"nodeSelector,omitempty"`
-	// Soak is how long all nodes of the wave must have been updated and healthy before the next begins. Default: none.
+	// soak is how long all nodes of the wave must have been updated and healthy before the next begins. Default: none.
 	Soak *metav1.Duration `json:"soak,omitempty"`
-	// Approval Manual blocks the next wave until a person approves this one after its soak. To approve use `kubectl moult
-	// approve`, or the annotation moult.dev/approve with the value of status.wave.approveWith. Default Auto.
+	// approval Manual blocks the next wave until a person approves this one after its soak. To approve use `kubectl moult
+	// approve`, which writes status.approval. The annotation moult.dev/approve approves too, and names nobody. Default Auto.
 	Approval *apiv1alpha1.Approval `json:"approval,omitempty"`
 }
 

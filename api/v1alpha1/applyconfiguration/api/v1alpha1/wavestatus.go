@@ -14,25 +14,26 @@ import (
 //
 // WaveStatus is the progress of a rollout with waves. It also records which waves are complete.
 type WaveStatusApplyConfiguration struct {
-	// Name of the current wave.
+	// name of the current wave.
 	Name *string `json:"name,omitempty"`
-	// Number of the current wave, from 1.
+	// number of the current wave, from 1.
 	Number *int32 `json:"number,omitempty"`
-	// Of is how many waves there are, including the last one for nodes in no other wave.
+	// of is how many waves there are, including the last one for nodes in no other wave.
 	Of *int32 `json:"of,omitempty"`
-	// Revision is the target revision of these waves. With another revision the rollout begins at the first wave again.
+	// revision is the target revision of these waves. With another revision the rollout begins at the first wave again.
 	Revision *string `json:"revision,omitempty"`
-	// State of the current wave.
+	// state of the current wave.
 	State *apiv1alpha1.WaveState `json:"state,omitempty"`
-	// Since is when it entered this state.
+	// since is when it entered this state.
 	Since *v1.Time `json:"since,omitempty"`
-	// Message says what it waits for.
+	// message says what it waits for.
 	Message *string `json:"message,omitempty"`
-	// Nodes is how many nodes the wave has, and Updated how many of them have the revision.
+	// nodes is how many nodes the wave has, and Updated how many of them have the revision.
 	Nodes *int32 `json:"nodes,omitempty"`
-	// Updated is how many of the wave's nodes have the revision.
+	// updated is how many of the wave's nodes have the revision.
 	Updated *int32 `json:"updated,omitempty"`
-	// ApproveWith is the value of the annotation moult.dev/approve that approves this wave, when it needs approval.
+	// approveWith is what approves this wave when it needs approval: the value of status.approval.of, or of the annotation
+	// moult.dev/approve.
 	ApproveWith *string `json:"approveWith,omitempty"`
 }
 

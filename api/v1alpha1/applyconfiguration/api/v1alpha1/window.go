@@ -13,14 +13,12 @@ import (
 //
 // Window opens by a cron schedule, for a duration.
 type WindowApplyConfiguration struct {
-	// Schedule is when it opens: five fields of cron (minute, hour, day of the month, month of the year, day of the week),
-	// or @hourly, @daily, @weekly, @monthly or @yearly. At the change to summer time a skipped opening occurs at the moment
-	// of the change. At the change back a repeated opening occurs only the first time. A schedule whose hour is * opens
-	// every hour that passes.
+	// schedule is when it opens: five fields of cron (minute, hour, day of the month, month, day of the week), or @hourly, @daily,
+	// @weekly, @monthly or @yearly. An opening that summer time skips occurs at the change. One that it repeats occurs once.
 	Schedule *string `json:"schedule,omitempty"`
-	// Duration is how long the window stays open. A change to or from summer time does not change it.
+	// duration is how long the window stays open. A change to or from summer time does not change it.
 	Duration *v1.Duration `json:"duration,omitempty"`
-	// TimeZone of the schedule, an IANA name such as "Europe/Berlin". Default UTC.
+	// timeZone of the schedule, an IANA name such as "Europe/Berlin". Default UTC.
 	TimeZone *string `json:"timeZone,omitempty"`
 }
 

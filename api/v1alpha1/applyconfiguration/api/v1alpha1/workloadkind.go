@@ -9,14 +9,14 @@ package v1alpha1
 //
 // WorkloadKind is a kind of workloads.
 type WorkloadKindApplyConfiguration struct {
-	// APIVersion of the kind, such as postgresql.cnpg.io/v1.
+	// apiVersion of the kind, such as postgresql.cnpg.io/v1.
 	APIVersion *string `json:"apiVersion,omitempty"`
-	// Kind, such as Cluster.
+	// kind of the objects, such as Cluster.
 	Kind *string `json:"kind,omitempty"`
-	// Desired is the path of the integer field with the desired number of pods. An object without the field closes the gate.
+	// desired is the path of the integer field with the desired number of pods. An object without the field closes the gate.
 	// Default spec.replicas.
 	Desired *string `json:"desired,omitempty"`
-	// Ready is the path of the integer field with the number of ready pods. An object without the field has none. Default
+	// ready is the path of the integer field with the number of ready pods. An object without the field has none. Default
 	// status.readyReplicas.
 	Ready *string `json:"ready,omitempty"`
 }

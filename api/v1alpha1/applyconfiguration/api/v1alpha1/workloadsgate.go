@@ -15,11 +15,11 @@ import (
 // selected Deployment, StatefulSet, DaemonSet, ExtendedDaemonSet, Job with a PodDisruptionBudget of its own, or object of a
 // named kind, has fewer available pods than desired.
 type WorkloadsGateApplyConfiguration struct {
-	// Selector selects workloads by their labels. Absent or {}: all.
+	// selector selects workloads by their labels. Absent or {}: all.
 	Selector *v1.LabelSelectorApplyConfiguration `json:"selector,omitempty"`
-	// NamespaceSelector limits that to namespaces with these labels. Absent or {}: all.
+	// namespaceSelector limits that to namespaces with these labels. Absent or {}: all.
 	NamespaceSelector *v1.LabelSelectorApplyConfiguration `json:"namespaceSelector,omitempty"`
-	// Kinds are further kinds of workloads, such as custom resources whose controllers run pods. The operator needs the right
+	// kinds are further kinds of workloads, such as custom resources whose controllers run pods. The operator needs the right
 	// to list and watch them. Absent: none.
 	Kinds []WorkloadKindApplyConfiguration `json:"kinds,omitempty"`
 }

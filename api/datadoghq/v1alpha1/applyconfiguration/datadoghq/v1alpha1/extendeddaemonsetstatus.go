@@ -41,6 +41,8 @@ type ExtendedDaemonSetStatusApplyConfiguration struct {
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
 	// Wave is the progress of the canary, or of the rolling update.
 	Wave *apiv1alpha1.WaveStatus `json:"wave,omitempty"`
+	// Approval is the last approval of a wave that names a person.
+	Approval *apiv1alpha1.WaveApproval `json:"approval,omitempty"`
 	// Updating are the first nodes whose pods are being replaced.
 	Updating []apiv1alpha1.UnitStatus `json:"updating,omitempty"`
 	// Waiting are the first nodes whose outdated pods wait for replacement, with the reason.
@@ -159,6 +161,14 @@ func (b *ExtendedDaemonSetStatusApplyConfiguration) WithObservedGeneration(value
 // If called multiple times, the Wave field is set to the value of the last call.
 func (b *ExtendedDaemonSetStatusApplyConfiguration) WithWave(value apiv1alpha1.WaveStatus) *ExtendedDaemonSetStatusApplyConfiguration {
 	b.Wave = &value
+	return b
+}
+
+// WithApproval sets the Approval field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Approval field is set to the value of the last call.
+func (b *ExtendedDaemonSetStatusApplyConfiguration) WithApproval(value apiv1alpha1.WaveApproval) *ExtendedDaemonSetStatusApplyConfiguration {
+	b.Approval = &value
 	return b
 }
 

@@ -33,6 +33,8 @@ type PlanStatusApplyConfiguration struct {
 	Counts *v1alpha1.UnitCounts `json:"counts,omitempty"`
 	// Wave is the progress of the waves, if the strategy has any.
 	Wave *v1alpha1.WaveStatus `json:"wave,omitempty"`
+	// Approval is the last approval of a wave that names a person.
+	Approval *v1alpha1.WaveApproval `json:"approval,omitempty"`
 	// TurnSeconds is the average duration of this revision's turns, in seconds; an estimate for the remaining ones.
 	TurnSeconds *int32 `json:"turnSeconds,omitempty"`
 	// Updating lists nodes in a turn, oldest first, at most 20.
@@ -125,6 +127,14 @@ func (b *PlanStatusApplyConfiguration) WithCounts(value v1alpha1.UnitCounts) *Pl
 // If called multiple times, the Wave field is set to the value of the last call.
 func (b *PlanStatusApplyConfiguration) WithWave(value v1alpha1.WaveStatus) *PlanStatusApplyConfiguration {
 	b.Wave = &value
+	return b
+}
+
+// WithApproval sets the Approval field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Approval field is set to the value of the last call.
+func (b *PlanStatusApplyConfiguration) WithApproval(value v1alpha1.WaveApproval) *PlanStatusApplyConfiguration {
+	b.Approval = &value
 	return b
 }
 
