@@ -20,8 +20,10 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
-// The longest interval after an error, the longest timeout of a query, and the longest grace for an overdue answer.
+// The default interval of queries to Prometheus in seconds, the longest interval after an error, the longest timeout of a query,
+// and the longest grace for an overdue answer.
 const (
+	defaultSeconds = 15
 	retryInterval  = 15 * time.Second
 	longestTimeout = 10 * time.Second
 	longestGrace   = time.Minute
@@ -47,7 +49,7 @@ type poller struct {
 func newPoller(g *gates, from *v1alpha1.AlertsGate) (*poller, error) {
 	p := &poller{
 		gates: g, gate: *from.DeepCopy(), stopped: make(chan struct{}),
-		interval: time.Duration(ptr.Deref(from.IntervalSeconds, 1)) * time.Second,
+		interval: time.Duration(ptr.Deref(from.IntervalSeconds, defaultSeconds)) * time.Second,
 	}
 	p.timeout = min(p.interval, longestTimeout)
 	var err error
