@@ -166,16 +166,17 @@ type WorkloadKind struct {
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=317
-	APIVersion string `json:"apiVersion"`
+	APIVersion string `json:"apiVersion,omitempty"`
 	// kind of the objects, such as Cluster.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
-	Kind string `json:"kind"`
+	Kind string `json:"kind,omitempty"`
 	// desired is the path of the integer field with the desired number of pods. An object without the field closes the gate.
 	// Default spec.replicas.
 	// +optional
 	// +kubebuilder:default="spec.replicas"
+	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^(spec|status)(\.[A-Za-z0-9_-]+)+$`
 	Desired string `json:"desired,omitempty"`
@@ -183,6 +184,7 @@ type WorkloadKind struct {
 	// status.readyReplicas.
 	// +optional
 	// +kubebuilder:default="status.readyReplicas"
+	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^(spec|status)(\.[A-Za-z0-9_-]+)+$`
 	Ready string `json:"ready,omitempty"`
@@ -283,15 +285,21 @@ type NodeConditionRequirement struct {
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=317
-	Type string `json:"type"`
+	Type string `json:"type,omitempty"`
 	// status that it must have. An absent condition does not match.
 	// +required
 	// +kubebuilder:validation:Enum="True";"False";Unknown
-	Status metav1.ConditionStatus `json:"status"`
+	Status metav1.ConditionStatus `json:"status,omitempty"`
 }
 
 // NodeDisruptionBudgetStatus is the state of the budget.
 type NodeDisruptionBudgetStatus struct {
+	// conditions are Ready, which is True when the budget is valid and in force; Open, which says whether nodes may be claimed now;
+	// Progressing, which is True while rollouts use up the budget; Paused, which is spec.paused; and Reconciling and Stalled of kstatus.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
 	// observedGeneration is the metadata.generation that this status reflects.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
@@ -319,12 +327,6 @@ type NodeDisruptionBudgetStatus struct {
 	// +optional
 	// +listType=atomic
 	BlockedBy []BudgetBlock `json:"blockedBy,omitempty"`
-	// conditions are Ready, which is True when the budget is valid and in force; Open, which says whether nodes may be claimed now;
-	// Progressing, which is True while rollouts use up the budget; Paused, which is spec.paused; and Reconciling and Stalled of kstatus.
-	// +optional
-	// +listType=map
-	// +listMapKey=type
-	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
 // UnavailableCause is why a node is unavailable.

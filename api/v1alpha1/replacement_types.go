@@ -124,6 +124,7 @@ type CloudProvider struct {
 type AzureProvider struct {
 	// subscriptionID of the scale sets. Default: the operator's environment variable ARM_SUBSCRIPTION_ID.
 	// +optional
+	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:Pattern=`^[0-9a-fA-F-]{36}$`
 	SubscriptionID string `json:"subscriptionID,omitempty"`
 	// resourceGroup of the scale sets. Default: the operator's environment variable ARM_RESOURCE_GROUP.
@@ -163,11 +164,13 @@ const (
 type AWSProvider struct {
 	// region of the groups. Default: the region of the environment or of the machine.
 	// +optional
+	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:Pattern=`^[a-z]{2,}(-[a-z0-9]+)+$`
 	// +kubebuilder:validation:MaxLength=32
 	Region string `json:"region,omitempty"`
 	// roleARN is a role to assume. Default: none.
 	// +optional
+	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:Pattern=`^arn:aws[a-z-]*:iam::[0-9]{12}:role/.+$`
 	// +kubebuilder:validation:MaxLength=2048
 	RoleARN string `json:"roleARN,omitempty"`
@@ -251,6 +254,7 @@ type AbsentNode struct {
 	// evicted are the controllers of pods that were evicted from it, each as "Kind/namespace/name", at most 100. They are
 	// recorded on the replacement Node when it exists.
 	// +optional
+	// +listType=atomic
 	Evicted []string `json:"evicted,omitempty"`
 }
 

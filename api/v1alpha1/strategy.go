@@ -116,7 +116,7 @@ const (
 type Order struct {
 	// by is what is compared.
 	// +required
-	By OrderBy `json:"by"`
+	By OrderBy `json:"by,omitempty"`
 	// key is the key of the label, for by: Label.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
@@ -147,6 +147,7 @@ const (
 type Wave struct {
 	// name of the wave. Default: its number, such as "wave-1".
 	// +optional
+	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Name string `json:"name,omitempty"`
@@ -178,7 +179,7 @@ type Retries struct {
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100
-	Limit int32 `json:"limit"`
+	Limit int32 `json:"limit,omitempty"`
 	// backoff is the wait before the first retry; it doubles for each further retry. Default 1m.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s')",message="must be 1s or more"
@@ -201,7 +202,7 @@ type Window struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:XValidation:rule="self.matches('^(@(hourly|daily|midnight|weekly|monthly|yearly|annually)|([^ \\t=@]+[ \\t]+){4}[^ \\t=@]+)$')",message="must be five fields of cron, such as '0 22 * * 1-5', or @hourly, @daily, @weekly, @monthly or @yearly; the time zone goes in timeZone"
-	Schedule string `json:"schedule"`
+	Schedule string `json:"schedule,omitempty"`
 	// duration is how long the window stays open. A change to or from summer time does not change it.
 	// +required
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1m')",message="must be 1m or more"
@@ -251,7 +252,7 @@ type WaveStatus struct {
 	Revision string `json:"revision"`
 	// state of the current wave.
 	// +required
-	State WaveState `json:"state"`
+	State WaveState `json:"state,omitempty"`
 	// since is when it entered this state.
 	// +required
 	Since metav1.Time `json:"since"`
@@ -278,10 +279,10 @@ type WaveApproval struct {
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
-	Of string `json:"of"`
+	Of string `json:"of,omitempty"`
 	// by is the user who approved, by the name that the API server knows. The policy in config/approval proves it.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
-	By string `json:"by"`
+	By string `json:"by,omitempty"`
 }

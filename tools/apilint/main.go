@@ -7,10 +7,12 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"regexp"
 	"slices"
+	"strings"
 
 	"golang.org/x/tools/go/analysis/checker"
 	"golang.org/x/tools/go/packages"
@@ -27,18 +29,18 @@ type configuration struct {
 	Exceptions []*exception `json:"exceptions"`
 }
 
-// exception explains the findings of one linter on the fields whose Type.Field matches.
+// exception explains the findings of one linter on the fields whose Type.Field matches one of these regular expressions.
 type exception struct {
-	Linter string `json:"linter"`
-	Fields string `json:"fields"`
-	Why    string `json:"why"`
+	Linter string   `json:"linter"`
+	Fields []string `json:"fields"`
+	Why    string   `json:"why"`
 
 	fields *regexp.Regexp
 	used   bool
 }
 
-// subject is what a finding is about: "field Type.Field …", or another text.
-var subject = regexp.MustCompile(`^(?:field )?(\S+)`)
+// subject is what a finding is about: Type.Field, or the type.
+var subject = regexp.MustCompile(`\b[A-Z]\w*\.[A-Z]\w*\b|field in \w+`)
 
 func main() {
 	findings, err := run(os.Args[1], os.Args[2:])
@@ -67,7 +69,7 @@ func run(file string, patterns []string) (findings []string, _ error) {
 		if e.Why == "" {
 			return nil, fmt.Errorf("reading %s, the exception of %s for %s does not say why", file, e.Linter, e.Fields)
 		}
-		if e.fields, err = regexp.Compile("^(?:" + e.Fields + ")$"); err != nil {
+		if e.fields, err = regexp.Compile("^(?:" + strings.Join(e.Fields, "|") + ")$"); err != nil {
 			return nil, fmt.Errorf("reading %s, %w", file, err)
 		}
 	}
@@ -84,7 +86,7 @@ func run(file string, patterns []string) (findings []string, _ error) {
 		return nil, err
 	}
 	if packages.PrintErrors(loaded) > 0 {
-		return nil, fmt.Errorf("the packages can't be loaded")
+		return nil, errors.New("the packages can't be loaded")
 	}
 	graph, err := checker.Analyze(analyzers, loaded, nil)
 	if err != nil {
@@ -98,7 +100,7 @@ func run(file string, patterns []string) (findings []string, _ error) {
 			return nil, fmt.Errorf("running %s, %w", action.Analyzer.Name, action.Err)
 		}
 		for _, d := range action.Diagnostics {
-			about := subject.FindStringSubmatch(d.Message)[1]
+			about := subject.FindString(d.Message)
 			i := slices.IndexFunc(c.Exceptions, func(e *exception) bool { return e.Linter == action.Analyzer.Name && e.fields.MatchString(about) })
 			if i >= 0 {
 				c.Exceptions[i].used = true

@@ -13,6 +13,9 @@ import (
 //
 // NodeDisruptionBudgetStatus is the state of the budget.
 type NodeDisruptionBudgetStatusApplyConfiguration struct {
+	// conditions are Ready, which is True when the budget is valid and in force; Open, which says whether nodes may be claimed now;
+	// Progressing, which is True while rollouts use up the budget; Paused, which is spec.paused; and Reconciling and Stalled of kstatus.
+	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 	// observedGeneration is the metadata.generation that this status reflects.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
 	// matched is how many nodes are selected.
@@ -27,15 +30,25 @@ type NodeDisruptionBudgetStatusApplyConfiguration struct {
 	Holders []BudgetHolderApplyConfiguration `json:"holders,omitempty"`
 	// blockedBy lists what blocks now, other than the number of unavailable nodes.
 	BlockedBy []BudgetBlockApplyConfiguration `json:"blockedBy,omitempty"`
-	// conditions are Ready, which is True when the budget is valid and in force; Open, which says whether nodes may be claimed now;
-	// Progressing, which is True while rollouts use up the budget; Paused, which is spec.paused; and Reconciling and Stalled of kstatus.
-	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 }
 
 // NodeDisruptionBudgetStatusApplyConfiguration constructs a declarative configuration of the NodeDisruptionBudgetStatus type for use with
 // apply.
 func NodeDisruptionBudgetStatus() *NodeDisruptionBudgetStatusApplyConfiguration {
 	return &NodeDisruptionBudgetStatusApplyConfiguration{}
+}
+
+// WithConditions adds the given value to the Conditions field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Conditions field.
+func (b *NodeDisruptionBudgetStatusApplyConfiguration) WithConditions(values ...*v1.ConditionApplyConfiguration) *NodeDisruptionBudgetStatusApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithConditions")
+		}
+		b.Conditions = append(b.Conditions, *values[i])
+	}
+	return b
 }
 
 // WithObservedGeneration sets the ObservedGeneration field in the declarative configuration to the given value
@@ -100,19 +113,6 @@ func (b *NodeDisruptionBudgetStatusApplyConfiguration) WithBlockedBy(values ...*
 			panic("nil value passed to WithBlockedBy")
 		}
 		b.BlockedBy = append(b.BlockedBy, *values[i])
-	}
-	return b
-}
-
-// WithConditions adds the given value to the Conditions field in the declarative configuration
-// and returns the receiver, so that objects can be build by chaining "With" function invocations.
-// If called multiple times, values provided by each call will be appended to the Conditions field.
-func (b *NodeDisruptionBudgetStatusApplyConfiguration) WithConditions(values ...*v1.ConditionApplyConfiguration) *NodeDisruptionBudgetStatusApplyConfiguration {
-	for i := range values {
-		if values[i] == nil {
-			panic("nil value passed to WithConditions")
-		}
-		b.Conditions = append(b.Conditions, *values[i])
 	}
 	return b
 }
