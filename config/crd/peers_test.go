@@ -250,3 +250,21 @@ func definition(t *testing.T, name string) *apiextensionsv1.CustomResourceDefini
 	t.Fatalf("there is no %s", name)
 	return nil
 }
+
+// `kubectl get moult` lists what people write, but not the settings and revisions of ExtendedDaemonSets.
+func TestCategory(t *testing.T) {
+	all, err := definitions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var listed []string
+	for _, d := range all {
+		if slices.Contains(d.Spec.Names.Categories, "moult") {
+			listed = append(listed, d.Spec.Names.Kind)
+		}
+	}
+	want := []string{"ExtendedDaemonSet", "NodeDisruptionBudget", "NodeRollout", "Plan"}
+	if diff := cmp.Diff(want, listed); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}

@@ -69,6 +69,7 @@ func TestNextCanaryBeginsAnew(t *testing.T) {
 			w.sets = append(w.sets, before)
 			w.eds.Status.Canary.ReplicaSet = before.Name
 			w.eds.Annotations = tc.set(w)
+			w.eds.Status.Approval = &v1alpha1.WaveApproval{Of: approved(w, 2), By: "jane"}
 			p := w.begin(t, w.serve(t))
 			if again, err := p.runCanary(t.Context()); !again || err != nil {
 				t.Fatalf("the canary does not begin: %v", err)
@@ -77,8 +78,8 @@ func TestNextCanaryBeginsAnew(t *testing.T) {
 			if err := p.client.Get(t.Context(), p.key, got); err != nil {
 				t.Fatal(err)
 			}
-			if c := got.Status.Canary; c == nil || c.ReplicaSet != "foo-new" {
-				t.Errorf("the canary is %+v", c)
+			if c := got.Status.Canary; c == nil || c.ReplicaSet != "foo-new" || got.Status.Approval != nil {
+				t.Errorf("the canary is %+v, approved by %+v", c, got.Status.Approval)
 			}
 			if want := tc.want(w); !maps.Equal(got.Annotations, want) {
 				t.Errorf("got %v, want %v", got.Annotations, want)
