@@ -111,17 +111,17 @@ func approvedBy(name string) string {
 func TestAPIApproval(t *testing.T) {
 	c := cluster.Shared(t, 0)
 	kubectl(t, c, "apply", "--server-side", "-k", "../crd")
-	kubectl(t, c, "wait", "--for=condition=Established", "crd/plans.upgrade.cattle.io", "crd/noderollouts.moult.dev", "crd/extendeddaemonsets.datadoghq.com")
-	kubectl(t, c, "apply", "--server-side", "-k", ".")
 	manifest := filepath.Join(t.TempDir(), "setup.yaml")
 	if err := os.WriteFile(manifest, []byte(setup), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func(ctx context.Context) error { return run(ctx, c, "apply", "--server-side", "-f", manifest) })
 	t.Cleanup(func() {
-		kubectl(t, c, "delete", "--ignore-not-found", "--wait=false", "-f", manifest)
 		kubectl(t, c, "delete", "--ignore-not-found", "-k", ".")
+		kubectl(t, c, "delete", "--ignore-not-found", "--wait=false", "-f", manifest)
 	})
+	kubectl(t, c, "apply", "--server-side", "-k", ".")
+	// The kinds are known a moment after their definitions.
+	eventually(t, func(ctx context.Context) error { return run(ctx, c, "apply", "--server-side", "-f", manifest) })
 	kinds := map[string]string{
 		"plans":              "/apis/upgrade.cattle.io/v1/namespaces/approval/plans/r",
 		"noderollouts":       "/apis/moult.dev/v1alpha1/noderollouts/approval",
