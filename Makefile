@@ -201,6 +201,7 @@ verify: ## Check everything short of a cluster: generated code, format, vet, lin
 	@$(MAKE) lint ARGS=
 	@$(MAKE) lint-api
 	@$(MAKE) verify-modules
+	@$(MAKE) verify-vulnerabilities
 	@$(MAKE) unit ARGS=
 
 ROLES := config/rbac/controller-role.yaml config/replacement/role.yaml config/replacement/kubeadm/role.yaml
@@ -223,6 +224,15 @@ verify-format: ## Fail if gofmt would change a file that people write.
 .PHONY: verify-modules
 verify-modules: ## Fail if a go.mod is not tidy or a dependency is not what go.sum says.
 	@for m in $(MODULES); do (set -x; cd $$m && go mod tidy -diff && go mod verify); done
+
+# The database of known vulnerabilities, or a copy of it: file:///…
+GOVULNDB ?= https://vuln.go.dev
+
+.PHONY: verify-vulnerabilities
+verify-vulnerabilities: $(BIN)/govulncheck ## Fail if code that is called has a known vulnerability. Without the database of GOVULNDB it only warns.
+	@if [[ $$($< -db '$(GOVULNDB)' -version) == *'DB updated'* ]]; then \
+		$< -db '$(GOVULNDB)' -tags grpcnotrace ./...; \
+	else echo 'WARNING: no known vulnerability was looked for, because $(GOVULNDB) does not answer. Set GOVULNDB=file:///… to a copy.' >&2; fi
 
 .PHONY: lines
 lines: ## Print the lines of product code of each package, without comments, blank lines and generated files.
@@ -307,6 +317,9 @@ $(BIN)/golangci-lint: tools/go.mod tools/go.sum
 
 $(BIN)/apilint: tools/go.mod tools/go.sum $(wildcard tools/apilint/*.go)
 	cd tools && GOOS= GOARCH= go build -o $(abspath $@) ./apilint
+
+$(BIN)/govulncheck: tools/go.mod tools/go.sum
+	cd tools && GOOS= GOARCH= go build -o $(abspath $@) golang.org/x/vuln/cmd/govulncheck
 
 $(BIN)/gotestsum: tools/go.mod tools/go.sum | needs-go
 	cd tools && GOOS= GOARCH= go build -o $(abspath $@) gotest.tools/gotestsum
