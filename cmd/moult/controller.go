@@ -66,8 +66,8 @@ const (
 	syncTimeout = 500 * time.Millisecond
 	// heapGrowth is the garbage collector's percentage if $GOGC is not set. Most of the heap is long-lived caches. Go's default, 100, would double it.
 	heapGrowth = 70
-	// defaultImage is this program's, without a version.
-	defaultImage = "ghcr.io/moult-dev/moult"
+	// defaultImage is this program's, without a version. Its registry is that of the domain that this module is named after.
+	defaultImage = "moult.dev/moult"
 )
 
 func newControllerCommand() *cobra.Command {

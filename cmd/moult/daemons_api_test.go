@@ -435,6 +435,7 @@ func TestAPIReducedRights(t *testing.T) {
 		}
 		return ""
 	})
+	d.adopts(e)
 
 	if err := d.Get(t.Context(), client.ObjectKeyFromObject(elsewhere), elsewhere); err != nil || len(elsewhere.Status.Conditions) > 0 {
 		t.Errorf("in another namespace: %v, %+v", err, elsewhere.Status)
@@ -456,6 +457,37 @@ func TestAPIReducedRights(t *testing.T) {
 	}); err != nil || requests < 20 {
 		t.Errorf("%d requests, %v", requests, err)
 	}
+}
+
+// adopts checks that an ExtendedDaemonSet takes over the revisions that one of its name has left behind.
+func (d *daemons) adopts(before *edsv1.ExtendedDaemonSet) {
+	d.Helper()
+	if err := d.Delete(d.Context(), before, client.PropagationPolicy(metav1.DeletePropagationOrphan)); err != nil {
+		d.Fatal(err)
+	}
+	key := client.ObjectKeyFromObject(before)
+	d.await("it is gone", func() string {
+		err := d.Get(d.Context(), key, before.DeepCopy())
+		if apierrors.IsNotFound(err) {
+			return ""
+		}
+		return fmt.Sprint("it is there: ", err)
+	})
+	now := d.daemon(key.Name, "image:1")
+	d.create(now)
+	d.await("its revisions are those of the new one", func() string {
+		var revisions edsv1.ExtendedDaemonSetReplicaSetList
+		err := d.List(d.Context(), &revisions, client.InNamespace(key.Namespace))
+		for i := range revisions.Items {
+			if !metav1.IsControlledBy(&revisions.Items[i], now) {
+				return revisions.Items[i].Name + " is another's"
+			}
+		}
+		if err != nil || len(revisions.Items) == 0 {
+			return fmt.Sprint(err, len(revisions.Items))
+		}
+		return ""
+	})
 }
 
 // apply applies an example in the test's namespace.

@@ -335,6 +335,11 @@ func TestServiceAccountIsIgnored(t *testing.T) {
 
 func TestReadPod(t *testing.T) {
 	container := func(name string) corev1.Container { return corev1.Container{Name: name, Image: name + ":v1"} }
+	t.Setenv("POD_NAME", "")
+	none := &settings{}
+	if err := none.readPod(t.Context(), fake.NewClientset()); err != nil || none.Job.Image != "moult.dev/moult:"+version {
+		t.Errorf("outside of a Pod the image is %s, %v", none.Job.Image, err)
+	}
 	t.Setenv("POD_NAME", "p")
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "p"}, Spec: corev1.PodSpec{ServiceAccountName: "operator"}}
 	for want, containers := range map[string][]corev1.Container{

@@ -4,6 +4,7 @@ package rbac
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
@@ -119,7 +121,7 @@ func (w *world) run(namespace string) *operator.Process {
 	return p
 }
 
-func (w *world) plan(name string, change func(*upgradev1.PlanSpec)) *upgradev1.Plan {
+func (w *world) plan(name string, change func(*upgradev1.Plan)) *upgradev1.Plan {
 	w.Helper()
 	p := &upgradev1.Plan{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: plans},
@@ -129,9 +131,7 @@ func (w *world) plan(name string, change func(*upgradev1.PlanSpec)) *upgradev1.P
 			Upgrade:      &upgradev1.ContainerSpec{Image: "busybox", Command: []string{"true"}},
 		},
 	}
-	if change != nil {
-		change(&p.Spec)
-	}
+	change(p)
 	if err := w.Create(w.Context(), p); err != nil {
 		w.Fatal(err)
 	}
@@ -157,11 +157,11 @@ func TestAPIPlansDoNotGetTheOperatorsRights(t *testing.T) {
 	env := func(secret string) []corev1.EnvFromSource {
 		return []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: secret}}}}
 	}
-	for name, change := range map[string]func(*upgradev1.PlanSpec){
-		"account":     func(s *upgradev1.PlanSpec) { s.ServiceAccountName = "moult" },
-		"environment": func(s *upgradev1.PlanSpec) { s.Upgrade.EnvFrom = env("moult-cloud") },
-		"volume": func(s *upgradev1.PlanSpec) {
-			s.Secrets = []upgradev1.SecretSpec{{Name: "moult-cloud", IgnoreUpdates: true}}
+	for name, change := range map[string]func(*upgradev1.Plan){
+		"account":     func(p *upgradev1.Plan) { p.Spec.ServiceAccountName = "moult" },
+		"environment": func(p *upgradev1.Plan) { p.Spec.Upgrade.EnvFrom = env("moult-cloud") },
+		"volume": func(p *upgradev1.Plan) {
+			p.Spec.Secrets = []upgradev1.SecretSpec{{Name: "moult-cloud", IgnoreUpdates: true}}
 		},
 	} {
 		p := w.plan(name, change)
@@ -176,27 +176,49 @@ func TestAPIPlansDoNotGetTheOperatorsRights(t *testing.T) {
 	}
 }
 
-// An operator in a namespace of its own takes over from one in the namespace of Plans, in the middle of a rollout: docs/operations.md says how.
+// An operator in a namespace of its own takes over from one in the namespace of Plans: docs/operations.md says how. A node is claimed and cordoned
+// all the while, and its Job runs.
 func TestAPIMove(t *testing.T) {
+	const hang = "test.moult.dev/hang" // The pods of Jobs run until it is taken off them.
 	w, old := newWorld(t)
-	p := w.plan("move", nil)
-	eventually(t, "the rollout is in progress", func(ctx context.Context) (string, bool) {
+	p := w.plan("move", func(p *upgradev1.Plan) { p.Annotations = map[string]string{hang: "true"} })
+	var job batchv1.Job
+	var before *corev1.Node
+	eventually(t, "a node is claimed and cordoned, and its Job runs", func(ctx context.Context) (string, bool) {
 		all, err := w.jobs(ctx)
-		return fmt.Sprint(len(all), err), len(all) > 0
+		if err != nil || len(all) != 1 || ptr.Deref(all[0].Status.Ready, 0) != 1 {
+			return fmt.Sprint(all, err), false
+		}
+		job, before = all[0], w.node(ctx, all[0].Labels[upgradev1.LabelNode])
+		return fmt.Sprint(before), before.Spec.Unschedulable && before.Annotations[v1alpha1.AnnotationClaims] != ""
 	})
+
 	kustomize(t, w.cluster, manifest)
 	w.run(own) // It waits for the Lease.
 	kubectl(t, w.cluster, "delete", "-n", plans, "deployment/moult", "serviceaccount/moult")
 	old.Kill()
-	if all, err := w.jobs(t.Context()); err != nil || len(all) == nodes {
-		t.Fatalf("the rollout was over too early: %d Jobs, %v", len(all), err)
+	var lease coordinationv1.Lease
+	eventually(t, "the new operator leads", func(ctx context.Context) (string, bool) {
+		err := w.Get(ctx, client.ObjectKey{Namespace: plans, Name: "system-upgrade-controller"}, &lease)
+		return fmt.Sprint(lease.Spec, err), err == nil && ptr.Deref(lease.Spec.LeaseTransitions, 0) == 1
+	})
+	after := w.node(t.Context(), before.Name)
+	if diff := cmp.Diff(before.Annotations[v1alpha1.AnnotationClaims], after.Annotations[v1alpha1.AnnotationClaims]); diff != "" || !after.Spec.Unschedulable {
+		t.Errorf("node %s is unschedulable %t, claims (-before +after)\n%s", after.Name, after.Spec.Unschedulable, diff)
 	}
+
 	eventually(t, "the rollout is complete", func(ctx context.Context) (string, bool) {
-		err := w.Get(ctx, client.ObjectKeyFromObject(p), p)
+		var pods corev1.PodList
+		err := w.List(ctx, &pods, client.InNamespace(plans), client.HasLabels{upgradev1.LabelPlan})
+		for i := range pods.Items {
+			if pod := &pods.Items[i]; pod.Annotations[hang] != "" && pod.Status.Phase == corev1.PodRunning {
+				_ = w.Patch(ctx, pod, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:null}}}`, hang)))
+			}
+		}
+		err = errors.Join(err, w.Get(ctx, client.ObjectKeyFromObject(p), p))
 		c := ptr.Deref(p.Status.Condition(upgradev1.ConditionComplete), upgradev1.Condition{})
 		return fmt.Sprint(c, err), err == nil && c.Status == metav1.ConditionTrue
 	})
-
 	var all corev1.NodeList
 	if err := w.List(t.Context(), &all); err != nil {
 		t.Fatal(err)
@@ -206,16 +228,24 @@ func TestAPIMove(t *testing.T) {
 			t.Errorf("node %s is left unschedulable %t, with annotations %v and labels %v", n.Name, n.Spec.Unschedulable, n.Annotations, n.Labels)
 		}
 	}
-	var lease coordinationv1.Lease
-	if err := w.Get(t.Context(), client.ObjectKey{Namespace: plans, Name: "system-upgrade-controller"}, &lease); err != nil {
-		t.Fatal(err)
+	if err := w.Get(t.Context(), client.ObjectKeyFromObject(&job), &job); err != nil || job.Status.Succeeded != 1 {
+		t.Errorf("the Job that ran meanwhile has succeeded %d times, %v", job.Status.Succeeded, err)
 	}
-	if got := ptr.Deref(lease.Spec.LeaseTransitions, 0); got != 1 {
-		t.Errorf("the Lease has changed hands %d times, want once", got)
+	if err := w.Get(t.Context(), client.ObjectKeyFromObject(&lease), &lease); err != nil || ptr.Deref(lease.Spec.LeaseTransitions, 0) != 1 {
+		t.Errorf("the Lease has changed hands %d times, want once, %v", ptr.Deref(lease.Spec.LeaseTransitions, 0), err)
 	}
 	if diff := cmp.Diff(nodes, w.made(p)); diff != "" {
 		t.Errorf("Jobs that were ever made (-want +got)\n%s", diff)
 	}
+}
+
+func (w *world) node(ctx context.Context, name string) *corev1.Node {
+	w.Helper()
+	n := &corev1.Node{}
+	if err := w.Get(ctx, client.ObjectKey{Name: name}, n); err != nil {
+		w.Fatal(err)
+	}
+	return n
 }
 
 // made is how many Jobs were made for a Plan, by the audit log.

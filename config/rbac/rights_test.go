@@ -107,6 +107,11 @@ func TestAPIOperatorRights(t *testing.T) {
 		o.may(false, attempt{http.MethodPatch, victim, canary})
 		o.may(true, attempt{http.MethodPatch, daemon, canary})
 	})
+	t.Run("metrics", func(t *testing.T) {
+		o := &thief{t, client}
+		o.may(true, attempt{http.MethodPost, "/apis/authentication.k8s.io/v1/tokenreviews", "{}"},
+			attempt{http.MethodPost, "/apis/authorization.k8s.io/v1/subjectaccessreviews", "{}"})
+	})
 	t.Run("definitions", func(t *testing.T) {
 		o := &thief{t, client}
 		foreign := attempt{http.MethodPatch, definitions + "certificates.cert-manager.io", "{}"}

@@ -24,7 +24,14 @@ type Event struct {
 	Received   time.Time `json:"requestReceivedTimestamp"`
 	Logged     time.Time `json:"stageTimestamp"`
 
+	User User `json:"user"`
+	// Impersonated is whom the user asked as, if that is another.
+	Impersonated User `json:"impersonatedUser"`
+	// Annotations say among others which role has allowed the request.
+	Annotations map[string]string `json:"annotations"`
+
 	Object struct {
+		Group       string `json:"apiGroup"`
 		Resource    string `json:"resource"`
 		Subresource string `json:"subresource"`
 		Namespace   string `json:"namespace"`
@@ -34,6 +41,11 @@ type Event struct {
 	Response struct {
 		Code int `json:"code"`
 	} `json:"responseStatus"`
+}
+
+// User is who sent a request.
+type User struct {
+	Username string `json:"username"`
 }
 
 // Watch reports whether the request goes on and on.

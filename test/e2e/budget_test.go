@@ -130,7 +130,10 @@ func TestBudgetGates(t *testing.T) {
 	b := newBudget(t, "gated")
 	b.Spec.Paused = true
 	b.Spec.Gates = &v1alpha1.Gates{
-		Pods:   []v1alpha1.PodsGate{{Selector: metav1.LabelSelector{MatchLabels: map[string]string{"batch": labelOf(t)}}}},
+		Pods: []v1alpha1.PodsGate{{
+			Selector:          metav1.LabelSelector{MatchLabels: map[string]string{"batch": labelOf(t)}},
+			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: metav1.NamespaceDefault}},
+		}},
 		Nodes:  &v1alpha1.NodesGate{AbsentTaints: []string{"readiness.k8s.io/*"}},
 		Alerts: &v1alpha1.AlertsGate{URL: prometheus.URL, IntervalSeconds: ptr.To[int32](1)},
 	}

@@ -4,14 +4,22 @@ package e2e
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"moult.dev/moult/test/cluster"
 )
 
 // The Deployment runs as it is shipped: in a Pod of the level "restricted", with its own rights, behind its probes. Its Pod
@@ -85,6 +93,8 @@ func TestDeployed(t *testing.T) {
 		t.Errorf("%s holds the Lease, that was %s's", now, leader)
 	}
 
+	metricsOf(t, &pod)
+
 	// The namespace takes nothing above the level "restricted", and so the Pod is not above it.
 	var ns corev1.Namespace
 	if err := persistently(t.Context(), func(ctx context.Context) error { return world.Get(ctx, client.ObjectKey{Name: operators}, &ns) }); err != nil {
@@ -92,5 +102,69 @@ func TestDeployed(t *testing.T) {
 	}
 	if level := ns.Labels["pod-security.kubernetes.io/enforce"]; level != "restricted" {
 		t.Errorf("the operator's namespace has the level %q", level)
+	}
+}
+
+// metricsOf reads the metrics of the operator's pod by the account that is bound to the role for it, and is refused by another account.
+func metricsOf(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
+	const reader = "e2e-reads-metrics"
+	out, err := kubectl(t.Context(), "create", "clusterrolebinding", reader, "--clusterrole=moult-metrics-reader", "--serviceaccount=default:"+reader)
+	if err != nil {
+		t.Fatal(err, out)
+	}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: reader}}
+	if err := world.Create(t.Context(), account); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		if out, err := kubectl(ctx, "delete", "clusterrolebinding", reader); err != nil {
+			t.Error(err, out)
+		}
+		if err := world.Delete(ctx, account); err != nil {
+			t.Error(err)
+		}
+	})
+
+	programs, err := cluster.Binaries(t.Context(), os.Stderr, "kubectl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	forward := exec.CommandContext(t.Context(), programs["kubectl"],
+		"--kubeconfig", world.Kubeconfig(), "port-forward", "-n", pod.Namespace, pod.Name, ":8080")
+	forwarded, err := forward.StdoutPipe()
+	if err == nil {
+		err = forward.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = forward.Process.Kill(); _ = forward.Wait() })
+	var port int
+	if _, err := fmt.Fscanf(forwarded, "Forwarding from 127.0.0.1:%d ", &port); err != nil {
+		t.Fatalf("forwarding a port, %v", err)
+	}
+	certified := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // It is self-signed.
+	t.Cleanup(certified.CloseIdleConnections)
+	accounts := world.clientset.CoreV1().ServiceAccounts(metav1.NamespaceDefault)
+	for name, want := range map[string]int{reader: http.StatusOK, "default": http.StatusForbidden} {
+		token, err := accounts.CreateToken(t.Context(), name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, fmt.Sprintf("%s gets %d", name, want), func(ctx context.Context) (string, bool) {
+			r, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("https://127.0.0.1:%d/metrics", port), http.NoBody)
+			if err != nil {
+				return err.Error(), false
+			}
+			r.Header.Set("Authorization", "Bearer "+token.Status.Token)
+			answer, err := certified.Do(r)
+			if err != nil {
+				return err.Error(), false
+			}
+			defer answer.Body.Close()
+			return answer.Status, answer.StatusCode == want
+		})
 	}
 }

@@ -5,12 +5,16 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
@@ -130,4 +134,48 @@ func TestPlanWaitsForWhatItEvicts(t *testing.T) {
 	if back.IsZero() || next.Before(back) {
 		t.Errorf("the next node was taken at %s, and what was evicted is ready since %s", next, back)
 	}
+}
+
+// A drain waits until the volumes of what it has evicted are detached, and not for those of a pod that stays.
+func TestPlanWaitsForVolumes(t *testing.T) {
+	t.Parallel()
+	name := takeSimulated(t, 1)[0]
+	attached := func(volume string) *storagev1.VolumeAttachment {
+		return &storagev1.VolumeAttachment{
+			ObjectMeta: metav1.ObjectMeta{Name: "e2e-" + volume},
+			Spec: storagev1.VolumeAttachmentSpec{
+				Attacher: "e2e.moult.dev", NodeName: name, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &volume},
+			},
+		}
+	}
+	here := metav1.ObjectMeta{Name: "volume-stays", Namespace: metav1.NamespaceDefault}
+	moves := attached("moves")
+	for _, o := range []client.Object{
+		&corev1.PersistentVolumeClaim{ObjectMeta: here, Spec: corev1.PersistentVolumeClaimSpec{
+			VolumeName: "stays", StorageClassName: ptr.To(""), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+		}},
+		&corev1.Pod{ObjectMeta: here, Spec: corev1.PodSpec{
+			NodeName: name, Containers: []corev1.Container{{Name: "c", Image: "example.com/c"}},
+			Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: here.Name},
+			}}},
+		}},
+		attached("stays"), moves,
+	} {
+		if err := world.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { deleteNow(t, o) })
+	}
+	p := newPlan(t, "volumes", "true")
+	p.Spec.Drain = &upgradev1.DrainSpec{WaitForVolumeDetach: true, PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"drained": "true"}}}
+	create(t, p)
+	status(t, p.Name, "waits for the volume that moves alone", func(s *upgradev1.PlanStatus) bool {
+		return slices.ContainsFunc(s.Updating, func(u v1alpha1.UnitStatus) bool { return strings.HasSuffix(u.Message, "volumes still attached: moves") })
+	})
+	if err := world.Delete(t.Context(), moves); err != nil {
+		t.Fatal(err)
+	}
+	complete(t, p.Name)
 }

@@ -23,7 +23,7 @@ import (
 	"moult.dev/moult/internal/kind/daemonset"
 )
 
-// +kubebuilder:rbac:groups="",resources=podtemplates,verbs=get;list;watch;create;patch
+// +kubebuilder:rbac:groups="",resources=podtemplates,verbs=list;watch;create;patch
 
 // retryForeign is the time before a foreign PodTemplate is looked at again. One without the label is not in the cache, so its deletion
 // does not show.

@@ -46,17 +46,17 @@ import (
 	"moult.dev/moult/internal/turn"
 )
 
-// +kubebuilder:rbac:groups=moult.dev,resources=noderollouts,verbs=get;list;watch
+// +kubebuilder:rbac:groups=moult.dev,resources=noderollouts,verbs=list;watch
 // +kubebuilder:rbac:groups=moult.dev,resources=noderollouts/status,verbs=patch
-// +kubebuilder:rbac:groups=moult.dev,resources=nodedisruptionbudgets,verbs=get;list;watch
-// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=moult.dev,resources=nodedisruptionbudgets,verbs=list;watch
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=list;watch;patch
 // +kubebuilder:rbac:groups="",resources=nodes/status,verbs=patch
-// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;delete
+// +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch;delete
 // +kubebuilder:rbac:groups="",resources=pods/eviction,verbs=create
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get
 // +kubebuilder:rbac:groups=apps,resources=daemonsets,verbs=get
 // +kubebuilder:rbac:groups=storage.k8s.io,resources=volumeattachments,verbs=list
-// +kubebuilder:rbac:groups="";events.k8s.io,resources=events,verbs=create;patch
+// +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
 
 // Options are the controller's settings.
 type Options struct {

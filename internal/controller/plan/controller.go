@@ -41,21 +41,20 @@ const kind = "Plan"
 // groupVersionKind is that of Plans, which this controller reconciles.
 var groupVersionKind = upgradev1.GroupVersion.WithKind(kind)
 
-// +kubebuilder:rbac:groups=upgrade.cattle.io,resources=plans,verbs=get;list;watch
-// +kubebuilder:rbac:groups=upgrade.cattle.io,resources=plans/status,verbs=get;patch;update
-// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=upgrade.cattle.io,resources=plans,verbs=list;watch
+// +kubebuilder:rbac:groups=upgrade.cattle.io,resources=plans/status,verbs=patch
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=list;watch;patch
 // +kubebuilder:rbac:groups="",resources=nodes/status,verbs=patch
-// +kubebuilder:rbac:groups=moult.dev,resources=nodedisruptionbudgets,verbs=get;list;watch
+// +kubebuilder:rbac:groups=moult.dev,resources=nodedisruptionbudgets,verbs=list;watch
 // +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=kube-system,verbs=get
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;delete
 // +kubebuilder:rbac:groups="",resources=pods/eviction,verbs=create
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get
 // +kubebuilder:rbac:groups=apps,resources=daemonsets,verbs=get
 // +kubebuilder:rbac:groups=storage.k8s.io,resources=volumeattachments,verbs=list
-// +kubebuilder:rbac:groups="";events.k8s.io,resources=events,verbs=create;patch
-// +kubebuilder:rbac:groups=batch,namespace=system-upgrade,resources=jobs,verbs=get;list;watch;create;delete
-// +kubebuilder:rbac:groups="",namespace=system-upgrade,resources=pods,verbs=get;list;watch
-// +kubebuilder:rbac:groups="",namespace=system-upgrade,resources=secrets,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
+// +kubebuilder:rbac:groups=batch,namespace=system-upgrade,resources=jobs,verbs=create;delete
+// +kubebuilder:rbac:groups="",namespace=system-upgrade,resources=secrets,verbs=list;watch
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=system-upgrade,resources=leases,verbs=get;create;update
 
 // Options are the controller's settings; the comments name system-upgrade-controller's environment variables and defaults.

@@ -46,8 +46,7 @@ import (
 
 // These are the rights that only replacement needs. It shares the others with package hostupdate.
 // +kubebuilder:rbac:groups=moult.dev,resources=noderollouts,verbs=patch
-// +kubebuilder:rbac:groups=moult.dev,resources=noderollouts/finalizers,verbs=update
-// +kubebuilder:rbac:groups="",resources=nodes,verbs=delete
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;delete
 
 // Plane is a control plane that nodes leave; controlplane.Plane is one.
 type Plane interface {
