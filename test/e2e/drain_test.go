@@ -170,12 +170,20 @@ func TestPlanWaitsForVolumes(t *testing.T) {
 	}
 	p := newPlan(t, "volumes", "true")
 	p.Spec.Drain = &upgradev1.DrainSpec{WaitForVolumeDetach: true, PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"drained": "true"}}}
+	simulate(p, "awaits")
+	simulate(p, "hang")
 	create(t, p)
 	status(t, p.Name, "waits for the volume that moves alone", func(s *upgradev1.PlanStatus) bool {
 		return slices.ContainsFunc(s.Updating, func(u v1alpha1.UnitStatus) bool { return strings.HasSuffix(u.Message, "volumes still attached: moves") })
 	})
 	if err := world.Delete(t.Context(), moves); err != nil {
 		t.Fatal(err)
+	}
+	status(t, p.Name, "waits for no volume", func(s *upgradev1.PlanStatus) bool {
+		return len(s.Updating) == 1 && !strings.Contains(s.Updating[0].Message, "volumes")
+	})
+	if out, err := kubectl(t.Context(), "annotate", "pods", "-n", namespace, "-l", upgradev1.LabelPlan+"="+p.Name, "test.moult.dev/hang-"); err != nil {
+		t.Fatal(err, out)
 	}
 	complete(t, p.Name)
 }
