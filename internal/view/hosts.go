@@ -78,7 +78,7 @@ func (c *Cluster) hosts(nr *v1alpha1.NodeRollout, named string, preview *Supposi
 	turns := w.Units(c.nodes)
 	r := &u.described
 	r.Version, r.Revision, r.Versions, r.RolledBack = w.Revision, w.Revision, w.Versions, w.RolledBack
-	r.Unlabelled = int32(len(w.Unlabelled)) //nolint:gosec // So many nodes there are not.
+	r.Unlabelled = int32(len(w.Unlabelled))
 	u.decided = true
 	decide(&u.units, turns, named, func(total int) rollout.Strategy { return nodeturn.Strategy(nr, w.Revision, w.OwnNode, total) }, u.line)
 	return u

@@ -145,7 +145,7 @@ func metricsOf(t *testing.T, pod *corev1.Pod) {
 	if _, err := fmt.Fscanf(forwarded, "Forwarding from 127.0.0.1:%d ", &port); err != nil {
 		t.Fatalf("forwarding a port, %v", err)
 	}
-	certified := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // It is self-signed.
+	certified := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	t.Cleanup(certified.CloseIdleConnections)
 	accounts := world.clientset.CoreV1().ServiceAccounts(metav1.NamespaceDefault)
 	for name, want := range map[string]int{reader: http.StatusOK, "default": http.StatusForbidden} {

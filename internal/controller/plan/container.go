@@ -21,7 +21,7 @@ import (
 const (
 	volumeHostRoot = "host-root"
 	volumePodInfo  = "pod-info"
-	secretsRoot    = "/run/system-upgrade/secrets"
+	secretsRoot    = "/run/system-upgrade/secrets" //nolint:gosec // It is a path.
 )
 
 // initContainers run before the change, in this order: prepare, then drain, or cordon if there is no drain.

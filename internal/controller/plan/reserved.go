@@ -13,7 +13,7 @@ import (
 )
 
 // cloudSecret is the Secret with what the operator knows of a cloud. No Plan may use it, wherever the operator runs.
-const cloudSecret = "moult-cloud"
+const cloudSecret = "moult-cloud" //nolint:gosec // It is a name.
 
 // Reserved is what no Plan may use: what the operator's own Pod has, where it runs in the namespace of the Plans.
 type Reserved struct {

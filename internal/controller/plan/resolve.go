@@ -25,7 +25,7 @@ import (
 )
 
 // annotationSecretHash holds the hash of a Secret in the cache, in place of its data.
-const annotationSecretHash = "moult.dev/hash"
+const annotationSecretHash = "moult.dev/hash" //nolint:gosec // It is a name.
 
 // resolve sets the conditions Validated and LatestResolved, the version and the hash. It returns the world for judging turns. wake is when the
 // channel is polled again. problem says what a person must change in the Plan.
