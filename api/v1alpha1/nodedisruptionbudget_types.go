@@ -231,12 +231,22 @@ const (
 // AlertsGate is closed while Prometheus has active alerts.
 //
 // +kubebuilder:validation:XValidation:rule="!(has(self.allow) && has(self.deny))",message="allow and deny exclude each other"
+// +kubebuilder:validation:XValidation:rule="!has(self.secretName) || isURL(self.url) && url(self.url).getScheme() == 'https'",message="secretName needs an https URL: over http the credentials could be read on the way"
 type AlertsGate struct {
 	// url of Prometheus, such as http://prometheus.monitoring:9090.
 	// +required
 	// +kubebuilder:validation:MaxLength=2048
 	// +kubebuilder:validation:XValidation:rule="isURL(self) && url(self).getScheme() in ['http', 'https'] && url(self).getHost() != ''",message="must be an http or https URL"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^[hH][tT][tT][pP]://[^/?#]*@')",message="must be an https URL to have credentials, which are better kept in a Secret: see secretName"
 	URL string `json:"url"`
+	// secretName names a Secret in the operator's own namespace, such as moult-prometheus, with credentials for an https URL. Its key url must have
+	// the scheme, host and port of this URL: the credentials are sent there alone. Further keys: token, or username and password; and ca.crt, the
+	// authorities that are trusted instead of the system's, in PEM. It is read again every minute. Absent: no credentials. While it can't be used
+	// Prometheus does not answer. The operator's Role moult-prometheus lists the names that it may read.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
+	SecretName string `json:"secretName,omitempty"`
 	// allow is a regular expression (RE2). Alerts whose whole name matches do not close the gate; all others do.
 	// +optional
 	// +kubebuilder:validation:MinLength=1

@@ -120,7 +120,7 @@ const (
 	ReasonPodsBlock Reason = "PodsBlock"
 	// ReasonAlertsActive: Prometheus has alerts.
 	ReasonAlertsActive Reason = "AlertsActive"
-	// ReasonAlertsUnreachable: Prometheus does not answer, or its answer can't be understood.
+	// ReasonAlertsUnreachable: Prometheus does not answer, its answer can't be understood, or the Secret with credentials for it can't be used.
 	ReasonAlertsUnreachable Reason = "AlertsUnreachable"
 	// ReasonBudgetExhausted: as many nodes are unavailable as a budget allows.
 	ReasonBudgetExhausted Reason = "BudgetExhausted"

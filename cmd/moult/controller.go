@@ -245,8 +245,9 @@ func (s *settings) setUp(ctx context.Context, m ctrl.Manager, recorder *events.R
 	}
 	f := fleet.New(c, m.GetClient(), cached)
 	f.NoBudgets = s.noBudgets
-	s.Transport = outbound.NewTransport(s.allowLocal)
-	f.QueryThrough(s.Transport)
+	transport := outbound.NewTransport(s.allowLocal)
+	s.Transport = transport
+	f.QueryThrough(transport, s.ownNamespace())
 	if err := errors.Join(m.Add(cached), f.SetupWithManager(ctx, m), s.checkDefinitions(ctx, m, f)); err != nil {
 		return fmt.Errorf("setting up the fleet, %w", err)
 	}
@@ -327,9 +328,12 @@ func (s *settings) restConfig() (*rest.Config, error) {
 	return cfg, nil
 }
 
+// ownNamespace returns the namespace that this runs in. Outside of a Pod it is that of Plans.
+func (s *settings) ownNamespace() string { return cmp.Or(os.Getenv("POD_NAMESPACE"), s.Namespace) }
+
 // readPod reads the Pod that this runs in: Jobs drain with its image, and no Plan in its namespace may use what it has.
 func (s *settings) readPod(ctx context.Context, clientset kubernetes.Interface) error {
-	name, namespace := os.Getenv("POD_NAME"), cmp.Or(os.Getenv("POD_NAMESPACE"), s.Namespace)
+	name, namespace := os.Getenv("POD_NAME"), s.ownNamespace()
 	if name == "" {
 		s.Job.Image = cmp.Or(s.Job.Image, defaultImage+":"+version)
 		return nil

@@ -112,6 +112,14 @@ func TestAPIOperatorRights(t *testing.T) {
 		o.may(true, attempt{http.MethodPost, "/apis/authentication.k8s.io/v1/tokenreviews", "{}"},
 			attempt{http.MethodPost, "/apis/authorization.k8s.io/v1/subjectaccessreviews", "{}"})
 	})
+	t.Run("secrets", func(t *testing.T) {
+		o := &thief{t, client}
+		const secrets = "/api/v1/namespaces/" + own + "/secrets"
+		of := func(name string) attempt { return attempt{http.MethodGet, secrets + name, ""} }
+		o.may(true, of("/moult-prometheus"))
+		o.may(false, of("/moult-cloud"), of(""), attempt{http.MethodPatch, secrets + "/moult-prometheus", "{}"},
+			attempt{http.MethodGet, "/api/v1/namespaces/default/secrets/moult-prometheus", ""})
+	})
 	t.Run("definitions", func(t *testing.T) {
 		o := &thief{t, client}
 		foreign := attempt{http.MethodPatch, definitions + "certificates.cert-manager.io", "{}"}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -19,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/outbound"
 	"moult.dev/moult/internal/rollout"
 )
 
@@ -55,9 +55,11 @@ func New(clk clock.PassiveClock, c client.Client, pods cache.Informers) *Fleet {
 	return f
 }
 
-// QueryThrough sets the transport of queries of Prometheus. It is called before the fleet runs. Default: one that also reaches
-// local addresses.
-func (f *Fleet) QueryThrough(transport http.RoundTripper) { f.gates.transport = transport }
+// QueryThrough sets the transport of queries of Prometheus, and the operator's namespace, which has the Secrets with credentials for them. It is
+// called before the fleet runs. Default: a transport that also reaches local addresses.
+func (f *Fleet) QueryThrough(transport *outbound.Transport, namespace string) {
+	f.gates.transport, f.gates.namespace = transport, namespace
+}
 
 // OnChange calls listener whenever a budget, what a budget counts, or a gate may have changed. It must return at once.
 func (f *Fleet) OnChange(listener func()) {

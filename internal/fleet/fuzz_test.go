@@ -60,17 +60,53 @@ func FuzzPrometheus(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		server, err := newPrometheus("http://prometheus", answering(answer))
-		if err != nil {
+		if p.server, err = newPrometheus("http://prometheus", &http.Client{Transport: answering(answer)}); err != nil {
 			t.Fatal(err)
 		}
-		p.query(t.Context(), server)
+		p.query(t.Context())
 		closed, _ := p.judge()
 		if (p.err != nil || len(p.active) > 0) != (closed.Gate != "") || p.err == nil && !strings.Contains(answer, "success") {
 			t.Errorf("%v, %v: %+v", p.active, p.err, closed)
 		}
 		if utf8.RuneCountInString(closed.Message) > (named+1)*(longest+50) {
 			t.Errorf("a message of %d characters", utf8.RuneCountInString(closed.Message))
+		}
+	})
+}
+
+// FuzzCredentials finds Secrets that are accepted for another server, and errors that show a part of one.
+func FuzzCredentials(f *testing.F) {
+	f.Add("https://prometheus:9090/", "https://Prometheus:9090/base", "t", "", "", "")
+	f.Add("https://prometheus@other", "https://prometheus", "", "u", "p", "x")
+	f.Add("https://[::1%25eth0]:1", "https://[::1]:1", "a\nb", "", "p", "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----")
+	f.Add("//prometheus", "https:prometheus", " ", "", "", "")
+	f.Fuzz(func(t *testing.T, meant, address, token, username, password, ca string) {
+		const marker = "\x01"
+		mark := func(text string) []byte {
+			if text == "" {
+				return nil
+			}
+			return []byte(marker + text)
+		}
+		c, err := newCredentials(map[string][]byte{
+			"url": []byte(meant), "token": mark(token), "username": mark(username), "password": mark(password), "ca.crt": mark(ca),
+		}, address)
+		if err != nil {
+			if strings.Contains(err.Error(), marker) && !strings.Contains(address, marker) {
+				t.Error(err)
+			}
+			return
+		}
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if to, err := r.URL.Parse(strings.TrimSpace(meant)); err != nil || to.Scheme != "https" || to.Host == "" || r.URL.Scheme != "https" ||
+			!strings.EqualFold(to.Host, r.URL.Host) {
+			t.Errorf("what is for %q is sent to %q", meant, r.URL)
+		}
+		if (c.token != "") == (c.username != "") && c.roots == nil {
+			t.Errorf("%q and %q are used", c.token, c.username)
 		}
 	})
 }

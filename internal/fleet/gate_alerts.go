@@ -4,6 +4,7 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -36,6 +37,9 @@ type poller struct {
 	allow, deny       *regexp.Regexp
 	interval, timeout time.Duration
 	stopped           chan struct{}
+	// server is the Prometheus, and secret what of the gate's Secret it was made with. Only the queries use them.
+	server promv1.API
+	secret *credentials
 
 	mu sync.Mutex
 	// answered is the time of the last valid answer, and active its number of alerts by name.
@@ -99,13 +103,8 @@ func (p *poller) stop() {
 
 // run queries repeatedly, until ctx ends or the poller is stopped.
 func (p *poller) run(ctx context.Context) {
-	server, err := newPrometheus(p.gate.URL, p.gates.transport)
-	if err != nil {
-		p.recordAnswer(nil, err)
-		return
-	}
 	for {
-		pause := p.query(ctx, server)
+		pause := p.query(ctx)
 		select {
 		case <-ctx.Done():
 			return
@@ -117,10 +116,16 @@ func (p *poller) run(ctx context.Context) {
 }
 
 // query queries once, and returns the pause until the next query. The pause is short after an error.
-func (p *poller) query(ctx context.Context, server promv1.API) (pause time.Duration) {
+func (p *poller) query(ctx context.Context) (pause time.Duration) {
 	short, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
-	all, err := pendingAndFiring(short, server)
+	var all model.Vector
+	err := p.connect(short)
+	if err == nil {
+		if all, err = pendingAndFiring(short, p.server); err != nil {
+			err = p.secret.failed(err)
+		}
+	}
 	if ctx.Err() == nil {
 		p.recordAnswer(all, err)
 	}
@@ -168,6 +173,9 @@ func (p *poller) judge() (closed rollout.Block, ignored string) {
 			err = fmt.Errorf("the last answer was at %s", p.answered.UTC().Format(time.RFC3339))
 		}
 		message := "Prometheus does not answer: " + short(err.Error())
+		if secret, ok := errors.AsType[secretError](err); ok {
+			message = secret.Error()
+		}
 		if p.gate.WhenUnreachable == v1alpha1.UnreachableOpen {
 			return rollout.Block{}, message
 		}

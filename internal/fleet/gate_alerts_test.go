@@ -208,16 +208,12 @@ func TestAlertsGateAsksAgain(t *testing.T) {
 		b := newBench(t)
 		from := budgetWith(t, fmt.Sprintf("{alerts: {url: '%s', intervalSeconds: %d}}", s.URL, tc.interval/time.Second))
 		p := b.poller(from)
-		at, err := newPrometheus(p.gate.URL, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if pause := p.query(t.Context(), at); pause != tc.interval {
+		if pause := p.query(t.Context()); pause != tc.interval {
 			t.Errorf("every %s: it is asked again after %s", tc.interval, pause)
 		}
 		s.set(says(500, "oops"))
 		b.clock.SetTime(morning.Add(tc.counts))
-		if pause := p.query(t.Context(), at); pause != tc.again {
+		if pause := p.query(t.Context()); pause != tc.again {
 			t.Errorf("every %s: without an answer it is asked again after %s", tc.interval, pause)
 		}
 		if got := b.says(from); got != active {

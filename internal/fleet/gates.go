@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -39,8 +38,9 @@ type gates struct {
 	// kinds are the watches of the kinds that workloads gates name.
 	kinds map[v1alpha1.WorkloadKind]*watch
 
-	// transport is for queries of Prometheus.
-	transport http.RoundTripper
+	// transport is for queries of Prometheus, and namespace that of the Secrets with credentials for them.
+	transport *outbound.Transport
+	namespace string
 	// changed wakes all who wait for a budget.
 	changed func()
 	// version counts changes, because a search of all pods is repeated only after one.

@@ -14,12 +14,10 @@ import (
 	"github.com/prometheus/client_golang/api"
 	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
 	"github.com/prometheus/common/model"
-
-	"moult.dev/moult/internal/outbound"
 )
 
-func newPrometheus(address string, transport http.RoundTripper) (promv1.API, error) {
-	c, err := api.NewClient(api.Config{Address: address, Client: &http.Client{Transport: transport, CheckRedirect: outbound.SameHost}})
+func newPrometheus(address string, client *http.Client) (promv1.API, error) {
+	c, err := api.NewClient(api.Config{Address: address, Client: client})
 	if err != nil {
 		return nil, fmt.Errorf("reading the URL, %w", cause(err))
 	}

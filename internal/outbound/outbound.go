@@ -5,6 +5,8 @@
 package outbound
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io"
 	"net"
@@ -27,14 +29,24 @@ const (
 
 // NewTransport returns a transport whose answers have at most 2 MiB. Unless local is true, it connects to no address of the machine itself, of its
 // link, or of a cloud's metadata service.
-func NewTransport(local bool) http.RoundTripper {
+func NewTransport(local bool) *Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	d := &net.Dialer{Timeout: dialWithin}
 	if !local {
 		d.Control = refuseLocal
 	}
 	t.DialContext = d.DialContext
-	return bounded{t}
+	return &Transport{t}
+}
+
+// Transport is made by NewTransport.
+type Transport struct{ http *http.Transport }
+
+// Trusting returns a transport that trusts the certificates of these authorities alone.
+func (t *Transport) Trusting(roots *x509.CertPool) *Transport {
+	trusting := t.http.Clone()
+	trusting.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+	return &Transport{trusting}
 }
 
 // metadata are addresses of clouds' metadata services that are not link-local: of AWS, Azure and Alibaba.
@@ -53,10 +65,9 @@ func refuseLocal(_, address string, _ syscall.RawConn) error {
 	return fmt.Errorf("address %s is local, or a cloud's metadata service: it needs the operator's flag --allow-local-addresses", a)
 }
 
-type bounded struct{ next http.RoundTripper }
-
-func (b bounded) RoundTrip(request *http.Request) (*http.Response, error) {
-	response, err := b.next.RoundTrip(request)
+// RoundTrip implements http.RoundTripper.
+func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := t.http.RoundTrip(request)
 	if err == nil {
 		response.Body = &boundedBody{ReadCloser: response.Body, left: maxAnswer}
 	}
@@ -86,6 +97,11 @@ func SameHost(next *http.Request, before []*http.Request) error {
 		return fmt.Errorf("it has moved to another host, %s, which is not followed", Redacted(next.URL))
 	}
 	return nil
+}
+
+// NoRedirect is an http.Client's CheckRedirect: it follows none, so that credentials reach the address that they are meant for alone.
+func NoRedirect(next *http.Request, _ []*http.Request) error {
+	return fmt.Errorf("it has moved to %s, which is not followed with credentials", Redacted(next.URL))
 }
 
 // Redacted is a URL without credentials, query and fragment: these may be secret.

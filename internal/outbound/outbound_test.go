@@ -88,3 +88,20 @@ func TestRedacted(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// FuzzRedacted finds URLs of which a part stays that may be secret.
+func FuzzRedacted(f *testing.F) {
+	for _, text := range []string{"https://u:p@h/a?b#c", "http:opaque?x", "//h/%3Fq", "https://h/a%23b", "x://[::1]/", "?", "https://h?a#b@c"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		u, err := url.Parse(text)
+		if err != nil {
+			return
+		}
+		got, err := url.Parse(Redacted(u))
+		if err != nil || got.User != nil || got.RawQuery != "" || got.Fragment != "" || got.Host != u.Host {
+			t.Errorf("%q became %q, %v", text, Redacted(u), err)
+		}
+	})
+}

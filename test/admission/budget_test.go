@@ -47,6 +47,11 @@ gates:
 	{"gates: {alerts: {}}", "spec.gates.alerts.url: Required value"},
 	{"gates: {alerts: {url: prometheus}}", `spec.gates.alerts.url: Invalid value: "prometheus": must be an http or https URL`},
 	{"gates: {alerts: {url: 'http:///x'}}", "must be an http or https URL"},
+	{"gates: {alerts: {url: 'HTTP://user:password@prometheus'}}", "must be an https URL to have credentials, which are better kept in a Secret: see secretName"},
+	{"gates: {alerts: {url: 'http://prometheus/?at=a@b'}}", ""},
+	{"gates: {alerts: {url: 'https://prometheus', secretName: moult-prometheus}}", ""},
+	{"gates: {alerts: {url: 'https://prometheus', secretName: ../x}}", "spec.gates.alerts.secretName: Invalid value"},
+	{alerts + ", secretName: moult-prometheus}}", "spec.gates.alerts: Invalid value: secretName needs an https URL: over http the credentials could be read on the way"},
 	{alerts + ", allow: A, deny: B}}", "spec.gates.alerts: Invalid value: allow and deny exclude each other"},
 	// CEL cannot parse a regular expression. The condition reports an invalid one.
 	{alerts + ", deny: '['}}", ""},

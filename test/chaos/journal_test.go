@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -33,6 +34,8 @@ type entry struct {
 type journal struct {
 	t      *testing.T
 	client client.WithWatch
+	// only selects what it follows; nil for everything.
+	only labels.Selector
 	// failed receives why the journal sees nothing more.
 	failed chan error
 	// lists are what it follows.
@@ -63,11 +66,12 @@ func (j *journal) follow(ctx context.Context, list client.ObjectList, in string,
 	if !ok {
 		j.t.Fatalf("%T is no list", list)
 	}
+	among := &client.ListOptions{Namespace: in, LabelSelector: j.only}
 	j.lists = append(j.lists, func() (client.ObjectList, []client.ListOption) {
 		again, _ := empty.DeepCopyObject().(client.ObjectList)
-		return again, []client.ListOption{client.InNamespace(in)}
+		return again, []client.ListOption{among}
 	})
-	if err := j.client.List(ctx, list, client.InNamespace(in)); err != nil {
+	if err := j.client.List(ctx, list, among); err != nil {
 		j.t.Fatal(err)
 	}
 	for _, o := range items(j.t, list) {
@@ -75,7 +79,7 @@ func (j *journal) follow(ctx context.Context, list client.ObjectList, in string,
 	}
 	changes := make(chan follow.Change, 1000)
 	begin := func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-		return j.client.Watch(ctx, empty, client.InNamespace(in), &client.ListOptions{Raw: &o})
+		return j.client.Watch(ctx, empty, &client.ListOptions{Namespace: in, LabelSelector: j.only, Raw: &o})
 	}
 	go func() {
 		defer close(changes)

@@ -5,6 +5,7 @@ package e2e
 import (
 	"cmp"
 	"context"
+	"encoding/pem"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -118,7 +119,12 @@ func TestBudgetGates(t *testing.T) {
 	t.Parallel()
 	names := takeSimulated(t, 2)
 	var silent atomic.Bool
-	prometheus := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	const token = "e2e-prometheus"
+	prometheus := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer "+token {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
 		result := `{"metric":{"__name__":"ALERTS","alertname":"DiskFull","alertstate":"firing"},"value":[1700000000,"1"]}`
 		if silent.Load() {
 			result = ""
@@ -127,6 +133,17 @@ func TestBudgetGates(t *testing.T) {
 		fmt.Fprintf(w, `{"status":"success","data":{"resultType":"vector","result":[%s]}}`, result)
 	}))
 	defer prometheus.Close()
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: operators, Name: "moult-prometheus"},
+		Data: map[string][]byte{
+			"url": []byte(prometheus.URL), "token": []byte("another"),
+			"ca.crt": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: prometheus.Certificate().Raw}),
+		},
+	}
+	if err := world.Create(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { deleteNow(t, secret) })
 	b := newBudget(t, "gated")
 	b.Spec.Paused = true
 	b.Spec.Gates = &v1alpha1.Gates{
@@ -135,7 +152,7 @@ func TestBudgetGates(t *testing.T) {
 			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: metav1.NamespaceDefault}},
 		}},
 		Nodes:  &v1alpha1.NodesGate{AbsentTaints: []string{"readiness.k8s.io/*"}},
-		Alerts: &v1alpha1.AlertsGate{URL: prometheus.URL, IntervalSeconds: ptr.To[int32](1)},
+		Alerts: &v1alpha1.AlertsGate{URL: prometheus.URL, IntervalSeconds: ptr.To[int32](1), SecretName: secret.Name},
 	}
 	createBudget(t, b)
 	taint := map[string]any{"spec": map[string]any{"taints": []map[string]any{{"key": "readiness.k8s.io/network", "effect": "PreferNoSchedule"}}}}
@@ -156,6 +173,15 @@ func TestBudgetGates(t *testing.T) {
 	waits(t, p.Name, v1alpha1.ReasonBudgetPaused)
 	says(t, []string{"status", p.Name}, b.Name, "paused")
 	says(t, []string{"resume", "ndb/" + b.Name}, "nodedisruptionbudget.moult.dev/gated resumed")
+	budget(t, b.Name, "names the Secret", func(s *v1alpha1.NodeDisruptionBudgetStatus) bool {
+		return slices.ContainsFunc(s.BlockedBy, func(by v1alpha1.BudgetBlock) bool {
+			return strings.HasPrefix(by.Message, "spec.gates.alerts.secretName: Prometheus answers 401")
+		})
+	})
+	secret.Data["token"] = []byte(token)
+	if err := world.Update(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
 	if message := waits(t, p.Name, v1alpha1.ReasonAlertsActive); !strings.Contains(message, "DiskFull") {
 		t.Errorf("it says %q", message)
 	}

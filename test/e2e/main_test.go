@@ -245,7 +245,7 @@ func runOperator() (err error) {
 		}
 	}
 	// It behaves as in a Pod: it looks for the policy that bounds agents.
-	env := append([]string{"KUBERNETES_SERVICE_HOST=e2e"}, world.cloudEnv...)
+	env := append([]string{"KUBERNETES_SERVICE_HOST=e2e", "POD_NAMESPACE=" + operators}, world.cloudEnv...)
 	world.operator, err = operator.Start(world.program, world.operatorKubeconfig, operatorLog(), env, "--allow-local-addresses",
 		"--metrics-bind-address="+world.metrics, "--metrics-secure=false", "--health-probe-bind-address=0", "--debug", "--install-crds=false",
 		"--etcd-certificates="+filepath.Join(world.dir, "etcd-pki"),

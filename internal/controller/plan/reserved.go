@@ -10,10 +10,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
+	"moult.dev/moult/internal/fleet"
 )
 
-// cloudSecret is the Secret with what the operator knows of a cloud. No Plan may use it, wherever the operator runs.
-const cloudSecret = "moult-cloud" //nolint:gosec // It is a name.
+// operatorSecrets are the Secrets with what the operator knows of a cloud, and of Prometheus. No Plan may use them, wherever the operator runs.
+var operatorSecrets = []string{"moult-cloud", fleet.PrometheusSecret}
 
 // Reserved is what no Plan may use: what the operator's own Pod has, where it runs in the namespace of the Plans.
 type Reserved struct {
@@ -74,7 +75,7 @@ func (r *Reserved) check(p *upgradev1.Plan) error {
 	}
 	for _, field := range []string{"secrets", "prepare.envs", "prepare.envFrom", "upgrade.envs", "upgrade.envFrom"} {
 		for _, name := range used[field] {
-			if name == cloudSecret || slices.Contains(r.Secrets, name) {
+			if slices.Contains(operatorSecrets, name) || slices.Contains(r.Secrets, name) {
 				return fmt.Errorf("spec.%s: Secret %q is the operator's own: keep what the Jobs need in another Secret", field, name)
 			}
 		}

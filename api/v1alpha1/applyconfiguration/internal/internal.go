@@ -67,6 +67,9 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: numeric
       default: 15
+    - name: secretName
+      type:
+        scalar: string
     - name: url
       type:
         scalar: string

@@ -15,6 +15,11 @@ import (
 type AlertsGateApplyConfiguration struct {
 	// url of Prometheus, such as http://prometheus.monitoring:9090.
 	URL *string `json:"url,omitempty"`
+	// secretName names a Secret in the operator's own namespace, such as moult-prometheus, with credentials for an https URL. Its key url must have
+	// the scheme, host and port of this URL: the credentials are sent there alone. Further keys: token, or username and password; and ca.crt, the
+	// authorities that are trusted instead of the system's, in PEM. It is read again every minute. Absent: no credentials. While it can't be used
+	// Prometheus does not answer. The operator's Role moult-prometheus lists the names that it may read.
+	SecretName *string `json:"secretName,omitempty"`
 	// allow is a regular expression (RE2). Alerts whose whole name matches do not close the gate; all others do.
 	Allow *string `json:"allow,omitempty"`
 	// deny is a regular expression (RE2). Only alerts whose whole name matches close the gate.
@@ -38,6 +43,14 @@ func AlertsGate() *AlertsGateApplyConfiguration {
 // If called multiple times, the URL field is set to the value of the last call.
 func (b *AlertsGateApplyConfiguration) WithURL(value string) *AlertsGateApplyConfiguration {
 	b.URL = &value
+	return b
+}
+
+// WithSecretName sets the SecretName field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the SecretName field is set to the value of the last call.
+func (b *AlertsGateApplyConfiguration) WithSecretName(value string) *AlertsGateApplyConfiguration {
+	b.SecretName = &value
 	return b
 }
 
