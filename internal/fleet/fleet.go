@@ -183,7 +183,8 @@ func (f *Fleet) budgets(ctx context.Context, evicted []*corev1.Node, except stri
 	if f.NoBudgets {
 		return nil, nil
 	}
-	if err := f.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+	// Decisions need not wait for writes of budgets' statuses.
+	if err := f.client.List(ctx, &list, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
 		return nil, fmt.Errorf("listing budgets, %w", err)
 	}
 	budgets := make([]rollout.Budget, 0, len(list.Items))

@@ -61,8 +61,8 @@ func (f *Fleet) KnowsReplaced(ctx context.Context) bool {
 	return !slices.ContainsFunc(all, func(of reconcile.Request) bool { return r.by[of.NamespacedName] == nil })
 }
 
-// ReplacedUnknown is called when a pass of an ExtendedDaemonSet has failed. If no pass has succeeded yet, it counts as one that replaces nothing,
-// so that it does not keep all rollouts from starting.
+// ReplacedUnknown is called when a pass of an ExtendedDaemonSet has failed, or it is invalid. If no pass has succeeded yet, it counts as one that
+// replaces nothing, so that it does not keep all rollouts from starting.
 func (f *Fleet) ReplacedUnknown(daemon types.NamespacedName) {
 	f.replaced.mu.Lock()
 	known := f.replaced.by[daemon] != nil

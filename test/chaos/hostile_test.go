@@ -100,6 +100,9 @@ func TestHostileObjects(t *testing.T) {
 		t.Errorf("the operator has had %d MiB, more than %d", memory, mostMemory)
 	}
 	h.stop()
+	if log, err := os.ReadFile(h.logFile); err != nil || bytes.Contains(log, []byte("Observed a panic")) {
+		t.Errorf("a reconcile panicked, or the log can't be read: %v", err)
+	}
 }
 
 // timed brings each rollout to its next version, some times. It returns how long that took: the longest or the shortest time.
@@ -389,6 +392,11 @@ func (g *generator) cloud(sane http.Handler) http.Handler {
 			g.answer(w, r)
 			return
 		}
+		defer func() {
+			if recover() != nil { // The double of the cloud does not know such a request.
+				panic(http.ErrAbortHandler)
+			}
+		}()
 		sane.ServeHTTP(w, r)
 	})
 }

@@ -51,7 +51,7 @@ func (c *Cloud) groupOfMachine(ctx context.Context, m machine) (g group, ok bool
 	}
 	if instance.Metadata != nil {
 		for _, item := range instance.Metadata.Items {
-			if item.Key == "created-by" && item.Value != nil {
+			if item != nil && item.Key == "created-by" && item.Value != nil {
 				g, ok = groupOf(*item.Value, groupPath)
 			}
 		}

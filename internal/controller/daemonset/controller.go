@@ -130,6 +130,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	}
 	p := &pass{Controller: c, key: key, stored: eds, now: c.clock.Now(), pods: c.daemonPods}
 	if refused := c.fleet.Refused(edsKind); refused != nil {
+		c.fleet.ReplacedUnknown(key)
 		return p.refuse(ctx, refused)
 	}
 	facts, err := p.gather(ctx)
@@ -142,6 +143,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	case err != nil:
 		err = errors.Join(err, p.reportProblem(ctx, "DaemonSetNotSeen", err))
 	case invalid != nil:
+		c.fleet.ReplacedUnknown(key)
 		err = p.reportProblem(ctx, "InvalidSpec", invalid)
 	default:
 		err = p.run(ctx)

@@ -3,11 +3,15 @@
 package daemonset
 
 import (
+	"context"
 	"errors"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/kind/daemonset"
@@ -67,6 +71,28 @@ func TestClaimsAndReplacementsExcludeEachOther(t *testing.T) {
 				t.Errorf("a Plan starts %v, and waiting are %+v", d.Start, d.Waiting)
 			}
 		})
+	}
+}
+
+// An ExtendedDaemonSet that is never carried out does not keep all others, Plans and NodeRollouts from starting.
+func TestInvalidDaemonSetKeepsNothingFromStarting(t *testing.T) {
+	for name, prepare := range map[string]func(*world, *Controller){
+		"invalid": func(w *world, _ *Controller) {},
+		"refused": func(_ *world, c *Controller) { c.fleet.Refused = func(string) error { return errors.New("no status") } },
+	} {
+		w := newWorld(1)
+		w.eds.Spec.Strategy.RollingUpdate.MaxUnavailable = ptr.To(intstr.FromString("x"))
+		c := w.serve(t)
+		prepare(w, c)
+		c.legacy = &legacy{namespaces: map[string]*legacyCache{}}
+		key := client.ObjectKeyFromObject(w.eds)
+		c.fleet.DaemonSets(nil, func(context.Context) []reconcile.Request { return []reconcile.Request{{NamespacedName: key}} })
+		if c.fleet.KnowsReplaced(t.Context()) {
+			t.Errorf("%s: it counts before its first pass", name)
+		}
+		if _, err := c.reconcile(t.Context(), key); err != nil || !c.fleet.KnowsReplaced(t.Context()) {
+			t.Errorf("%s: nothing can start, %v", name, err)
+		}
 	}
 }
 

@@ -5,7 +5,9 @@ package replacement
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -81,7 +83,10 @@ func (p *pass) readSet(ctx context.Context, s *set) error {
 // markUnreadable records that the list of scale sets is not known.
 func (p *pass) markUnreadable(ctx context.Context) {
 	t := &p.memo.trouble
-	log.FromContext(ctx).Info("the scale sets can't be found", "reason", t.reason, "message", t.message, "again", t.until)
+	if !t.until.Equal(p.memo.logged) {
+		log.FromContext(ctx).Info("the scale sets can't be found", "reason", t.reason, "message", t.message, "again", t.until)
+		p.memo.logged = t.until
+	}
 	p.unreadable, p.unreadableMessage = t.reason, t.message
 	p.at(t.until)
 }
@@ -91,13 +96,24 @@ func call[T any](ctx context.Context, p *pass, name string, do func(context.Cont
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	began := p.Clock.Now()
-	answer, err := do(ctx)
+	answer, err := recovered(ctx, do)
 	outcome := "ok"
 	if err != nil {
 		outcome = string(cloud.KindOf(err))
 	}
 	metrics.ObserveCloudCall(placeOf(&p.replacement.Provider)[0], name, outcome, p.Clock.Since(began))
 	return answer, err
+}
+
+// recovered calls a cloud. It returns an error if the cloud's answer is so malformed that its library panics.
+func recovered[T any](ctx context.Context, do func(context.Context) (T, error)) (answer T, err error) {
+	defer func() {
+		if what := recover(); what != nil {
+			err = fmt.Errorf("reading the answer of the cloud, %v", what)
+			log.FromContext(ctx).Error(err, "a call of a cloud panicked", "stack", string(debug.Stack()))
+		}
+	}()
+	return do(ctx)
 }
 
 // findSets finds the scale sets of the selected nodes, if the spec does not name them.

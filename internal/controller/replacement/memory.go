@@ -18,8 +18,9 @@ type memo struct {
 	sets   map[string]*set
 	// written is the NodeRollout with its status as it was written last. The cache may not show it yet.
 	written *unstructured.Unstructured
-	// trouble delays the next attempt to find scale sets.
+	// trouble delays the next attempt to find scale sets. It was logged with this time of that attempt.
 	trouble trouble
+	logged  time.Time
 	// left are the nodes of turns that have left the control plane.
 	left map[string]bool
 	// impossible is the reason in the last Event that images can't be restored.

@@ -3,9 +3,11 @@
 package replacement
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -195,5 +197,17 @@ func TestReadsOfADeletedSet(t *testing.T) {
 	}
 	if want := []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second}; !slices.Equal(waits, want) || !s.Deleted {
 		t.Errorf("%v, %+v", waits, s)
+	}
+}
+
+// A library that panics at an answer of a cloud is a cloud that can't be read.
+func TestCallsRecover(t *testing.T) {
+	var none *cloud.Set
+	got, err := recovered(t.Context(), func(context.Context) (int, error) { return none.Capacity, nil })
+	if want := "reading the answer of the cloud, runtime error: "; got != 0 || err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("got %d, %v", got, err)
+	}
+	if cloud.KindOf(err) != cloud.KindUnavailable {
+		t.Errorf("it is %s", cloud.KindOf(err))
 	}
 }
