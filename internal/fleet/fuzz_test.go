@@ -65,7 +65,8 @@ func FuzzPrometheus(f *testing.F) {
 		}
 		p.query(t.Context())
 		closed, _ := p.judge()
-		if (p.err != nil || len(p.active) > 0) != (closed.Gate != "") || p.err == nil && !strings.Contains(answer, "success") {
+		// The library also reads an answer without a status. The form of the result tells whether it is one.
+		if (p.err != nil || len(p.active) > 0) != (closed.Gate != "") || p.err == nil && !strings.Contains(answer, `"vector"`) {
 			t.Errorf("%v, %v: %+v", p.active, p.err, closed)
 		}
 		if utf8.RuneCountInString(closed.Message) > (named+1)*(longest+50) {
