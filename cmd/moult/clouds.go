@@ -47,15 +47,18 @@ func (c *clouds) of(ctx context.Context, p *v1alpha1.CloudProvider) (cloud.Cloud
 		return nil, fmt.Errorf("reading the provider, %w", err)
 	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if made := c.connected[string(key)]; made != nil {
+	made := c.connected[string(key)]
+	c.mu.Unlock()
+	if made != nil {
 		return made, nil
 	}
-	// The connection outlives this call.
-	made, err := c.connect(context.WithoutCancel(ctx), p.DeepCopy())
+	// It may take long, which must not delay rollouts in other clouds. The connection outlives this call.
+	made, err = c.connect(context.WithoutCancel(ctx), p.DeepCopy())
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the cloud, %w", err) // made may be a nil pointer in an interface that is not nil.
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if len(c.connected) >= maxClouds {
 		clear(c.connected) // Providers of rollouts that are gone are among them. The others connect again.
 	}

@@ -62,6 +62,26 @@ func TestCloudsAreMadeOnce(t *testing.T) {
 	}
 }
 
+// A cloud that does not answer does not delay rollouts in another.
+func TestCloudsConnectApart(t *testing.T) {
+	c, slow := newClouds(in(nil)), make(chan bool)
+	c.connect = func(_ context.Context, p *v1alpha1.CloudProvider) (cloud.Cloud, error) {
+		if p.AWS != nil {
+			slow <- true
+			<-slow
+		}
+		return &noCloud{}, nil
+	}
+	var waiting sync.WaitGroup
+	waiting.Go(func() { _, _ = c.of(t.Context(), &v1alpha1.CloudProvider{AWS: &v1alpha1.AWSProvider{}}) })
+	<-slow
+	if _, err := c.of(t.Context(), &v1alpha1.CloudProvider{GCP: &v1alpha1.GCPProvider{}}); err != nil {
+		t.Error(err)
+	}
+	slow <- true
+	waiting.Wait()
+}
+
 // What is missing is said, before any credentials are looked for.
 // Whoever changes a provider again and again does not make the operator keep all these clouds.
 func TestCloudsAreBounded(t *testing.T) {

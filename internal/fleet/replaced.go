@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
@@ -33,12 +32,12 @@ type replaced struct {
 	carriedOut func(context.Context) []reconcile.Request
 }
 
-// DaemonSets tells the fleet how to find the ExtendedDaemonSets that this process carries out, and which cache workloads gates watch them in. It
-// is called once, before the manager starts.
-func (f *Fleet) DaemonSets(in cache.Informers, carriedOut func(context.Context) []reconcile.Request) {
+// DaemonSets tells the fleet how to find the ExtendedDaemonSets that this process carries out, and that workloads gates watch those of all
+// namespaces, as other workloads. It is called once, before the manager starts.
+func (f *Fleet) DaemonSets(carriedOut func(context.Context) []reconcile.Request) {
 	f.replaced.carriedOut = carriedOut
 	w := newWatch(f.gates, "extendeddaemonsets", &edsv1.ExtendedDaemonSet{}, &edsv1.ExtendedDaemonSetList{}, shortageChanged)
-	w.from, f.gates.workloads[kindDaemonSet] = in, w
+	w.from, f.gates.workloads[kindDaemonSet] = f.gates.pods.from, w
 }
 
 // SetReplaced sets on which nodes an ExtendedDaemonSet replaces its pod, and since when. A node that has been there keeps its time.

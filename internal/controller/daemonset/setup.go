@@ -102,7 +102,7 @@ func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error
 		return err
 	}
 	c.legacy.start, c.legacy.watch = m.Add, running.Watch
-	c.fleet.DaemonSets(m.GetCache(), func(ctx context.Context) []reconcile.Request { return c.all(ctx, &corev1.Node{}) })
+	c.fleet.DaemonSets(func(ctx context.Context) []reconcile.Request { return c.all(ctx, &corev1.Node{}) })
 	return c.watchPodTemplates(m)
 }
 
