@@ -22,7 +22,7 @@ func TestCommandFor(t *testing.T) {
 		"help of kubectl eds":          {[]string{"kubectl-eds"}, "Show and steer ExtendedDaemonSets"},
 		"help of check-eds":            {[]string{"check-eds", "upgrade", "--help"}, "Wait until no canary runs"},
 		"completion of kubectl moult":  {[]string{"/bin/kubectl_complete-moult", "sta"}, "status\t"},
-		"completion of formats":        {[]string{"kubectl_complete-moult", "why", "worker-1", "-o", ""}, "wide\njson\nyaml\n"},
+		"completion of formats":        {[]string{"kubectl_complete-moult", "why", "worker-1", "-o", ""}, "wide\njson\nyaml\njsonpath=\ngo-template=\n"},
 		"completion of kubectl eds":    {[]string{"/bin/kubectl_complete-eds", "unfreeze"}, "unfreeze-rollout\t"},
 		"completion of a verb's verbs": {[]string{"kubectl_complete-eds.exe", "canary", "val"}, "validate\t"},
 	} {
@@ -50,10 +50,10 @@ func TestWide(t *testing.T) {
 		"status -o wide --until-complete":            nowhere,
 		"why worker-1 -o wide":                       nowhere,
 		"preview agents -o wide":                     nowhere,
-		"status -o json --watch":                     "--output json and yaml show rollouts once",
-		"status -o yaml --until-complete":            "--output json and yaml show rollouts once",
-		"why worker-1 -o name":                       "it must be wide, json or yaml",
-		"preview agents -o name":                     "it must be wide, json or yaml",
+		"status -o json --watch":                     "--output for programs shows rollouts once",
+		"status -o yaml --until-complete":            "--output for programs shows rollouts once",
+		"why worker-1 -o name":                       "it must be wide, json, yaml, jsonpath= or go-template=",
+		"preview agents -o name":                     "it must be wide, json, yaml, jsonpath= or go-template=",
 		"preview agents -o wide --nodes=2 --turn=1m": nowhere,
 	} {
 		cmd := commandFor(append([]string{"kubectl-moult", "--kubeconfig", nowhere}, strings.Fields(args)...))

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command kubectl-moult is kubectl's plugin for rollouts: kubectl moult status, why, preview, pause, resume, approve, retry and
-// uninstall-check. kubectl finds it on the PATH. Under the name kubectl-eds it is kubectl's plugin for ExtendedDaemonSets.
+// Command kubectl-moult is kubectl's plugin for rollouts: kubectl moult status, list, why, preview, pause, approve, undo and more. kubectl
+// finds it on the PATH. Under the name kubectl-eds it is kubectl's plugin for ExtendedDaemonSets.
 package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -22,6 +23,10 @@ func main() {
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
+		var coded interface{ ExitCode() int }
+		if errors.As(err, &coded) {
+			os.Exit(coded.ExitCode())
+		}
 		os.Exit(1)
 	}
 }

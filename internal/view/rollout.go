@@ -163,6 +163,27 @@ func (c *Cluster) Rollouts() []Rollout {
 	return rollouts
 }
 
+// Reason says in one word why no node starts, or why the next one waits; empty if the rollout is complete.
+func (r *Rollout) Reason() v1alpha1.Reason {
+	switch {
+	case r.State == Complete:
+		return ""
+	case r.Halted != "":
+		return v1alpha1.ReasonHalted
+	case r.Paused:
+		return v1alpha1.ReasonPaused
+	}
+	var reason v1alpha1.Reason
+	for i := range r.Nodes {
+		if n := &r.Nodes[i]; n.State == v1alpha1.UnitOutdated && n.Reason != "" {
+			return n.Reason // Those that come first are listed first.
+		} else if n.State == v1alpha1.UnitFailed {
+			reason = cmp.Or(reason, n.Reason)
+		}
+	}
+	return reason
+}
+
 // FullName is the rollout's name, as namespace/name if it has a namespace.
 func (r *Rollout) FullName() string { return cache.NewObjectName(r.Namespace, r.Name).String() }
 

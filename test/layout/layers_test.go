@@ -106,7 +106,7 @@ var layers = []layer{
 	{path: "internal/controller/budget", own: acting},
 	{path: "internal/controller/daemonset", own: acting},
 	{path: "internal/controller/daemonsetsetting", own: acting},
-	{path: "internal/controller/definition", own: acting},
+	{path: "internal/controller/definition", own: append([]string{"config/crd"}, acting...)},
 	{path: "internal/controller/hostupdate", own: acting},
 	{path: "internal/controller/plan", own: acting},
 	{path: "internal/controller/replacement", own: acting},
@@ -117,7 +117,7 @@ var layers = []layer{
 	{path: "internal/cli", own: []string{"api/...", "internal/kind/quantity", "internal/view"}},
 	{path: "internal/cli/drain", own: []string{"api/...", "internal/drain"}},
 	{path: "internal/cli/setimage", own: []string{"api/...", "internal/cli/flags", "internal/cli/text", "internal/cloud"}},
-	{path: "internal/cli/moult", own: []string{"api/...", "internal/cli/...", "internal/dashboard", "internal/drain", "internal/view"}},
+	{path: "internal/cli/moult", own: []string{"api/...", "config/crd", "internal/cli/...", "internal/dashboard", "internal/drain", "internal/view"}},
 	{path: "internal/dashboard", own: []string{"api/...", "internal/cli/text", "internal/view"}},
 
 	// Programs choose what to put together.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -40,18 +41,27 @@ func (c *command) fail(ctx context.Context, src *source.Source, name string) err
 	if err := checkCanary(eds); err != nil {
 		return err
 	}
+	if err := FailCanary(ctx, src, eds, c.clock.Now(), byPlugin); err != nil {
+		return err
+	}
+	c.say("ExtendedDaemonSetReplicaSet", src, name, "canary deployment set to failed") // ExtendedDaemonSet's plugin also prints this name.
+	return nil
+}
+
+// FailCanary fails the canary of an ExtendedDaemonSet: its nodes return to the active revision.
+func FailCanary(ctx context.Context, src *source.Source, eds *edsv1.ExtendedDaemonSet, now time.Time, o metav1.PatchOptions) error {
 	revision := eds.Status.Canary.ReplicaSet
-	if err := c.setFailed(ctx, src, revision, metav1.ConditionTrue, edsv1.ReasonManuallyFailed, "canary deployment already failed"); err != nil {
+	err := setFailed(ctx, src, revision, now, o, metav1.ConditionTrue, edsv1.ReasonManuallyFailed, "canary deployment already failed")
+	if err != nil {
 		return err
 	}
 	// The canary may have passed meanwhile. On an active revision the condition has no effect, and the operator removes it.
-	if eds, err = source.GetAs[edsv1.ExtendedDaemonSet](ctx, src, source.DaemonSet, name); err != nil {
+	if eds, err = source.GetAs[edsv1.ExtendedDaemonSet](ctx, src, source.DaemonSet, eds.Name); err != nil {
 		return err
 	}
 	if eds.Status.ActiveReplicaSet == revision {
 		return fmt.Errorf("canary replicaset '%s' has just become active; cannot fail it: see kubectl eds rollback", revision)
 	}
-	c.say("ExtendedDaemonSetReplicaSet", src, name, "canary deployment set to failed") // ExtendedDaemonSet's plugin also prints this name.
 	return nil
 }
 
@@ -68,7 +78,8 @@ func (c *command) reset(ctx context.Context, src *source.Source, name string) er
 	if err != nil {
 		return err
 	}
-	if err := c.setFailed(ctx, src, revision, metav1.ConditionFalse, edsv1.ReasonReset, "canary deployment already reset"); err != nil {
+	err = setFailed(ctx, src, revision, c.clock.Now(), byPlugin, metav1.ConditionFalse, edsv1.ReasonReset, "canary deployment already reset")
+	if err != nil {
 		return err
 	}
 	c.say("ExtendedDaemonSetReplicaSet", src, revision, "canary deployment reset")
@@ -85,13 +96,15 @@ func revisionToReset(eds *edsv1.ExtendedDaemonSet, revisions []edsv1.ExtendedDae
 }
 
 // setFailed sets the condition Canary-Failed of a revision to True or False. already is the error if the condition has this status already.
-func (c *command) setFailed(ctx context.Context, src *source.Source, revision string, is metav1.ConditionStatus, reason, already string) error {
-	return src.Write(ctx, source.ReplicaSet, revision, byPlugin, func(u *unstructured.Unstructured) (*source.Change, error) {
+func setFailed(
+	ctx context.Context, src *source.Source, revision string, at time.Time, o metav1.PatchOptions, is metav1.ConditionStatus, reason, already string,
+) error {
+	return src.Write(ctx, source.ReplicaSet, revision, o, func(u *unstructured.Unstructured) (*source.Change, error) {
 		ers := source.As[edsv1.ExtendedDaemonSetReplicaSet](u)
 		if (canaryFailure(ers) != nil) == (is == metav1.ConditionTrue) {
 			return nil, errors.New(already)
 		}
-		now := metav1.Time{Time: c.clock.Now()}
+		now := metav1.Time{Time: at}
 		condition := edsv1.Condition{Type: edsv1.ConditionCanaryFailed, Status: is, Reason: reason, LastTransitionTime: now, LastUpdateTime: now}
 		status := &ers.Status
 		if old := edsv1.FindCondition(status.Conditions, condition.Type); old != nil {

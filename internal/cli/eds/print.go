@@ -113,30 +113,20 @@ func (s *listing) takeChanged(rows []row) []row {
 	return changed
 }
 
-// print writes rows in the chosen format. Without --watch, -o json and yaml print one list, or the object that was named.
+// print writes rows in the chosen format. Without --watch, formats for programs print one list, or the object that was named.
 func (s *listing) print(rows []row) error {
-	switch {
-	case s.output.Value == flags.Name:
-		for _, r := range rows {
-			fmt.Fprintln(s.Out, s.columns.kind.String(r.object.GetName()))
-		}
-		return nil
-	case !s.output.Structured():
+	if !s.output.Structured() {
 		return s.printTable(rows)
-	case !s.watch && !s.single:
-		items := make([]any, len(rows))
-		for i := range rows {
-			items[i] = rows[i].object
-		}
-		return s.output.Print(s.Out, map[string]any{
-			"apiVersion": "v1", "kind": "List", "metadata": map[string]any{"resourceVersion": ""}, "items": items,
-		})
 	}
-	for _, r := range rows {
-		if s.watch && s.output.Value == flags.YAML {
-			fmt.Fprintln(s.Out, "---")
-		}
-		if err := s.output.Print(s.Out, r.object); err != nil {
+	objects := make([]metav1.Object, len(rows))
+	for i := range rows {
+		objects[i] = rows[i].object
+	}
+	if !s.watch && !s.single {
+		return s.output.Print(s.Out, flags.List(objects))
+	}
+	for _, o := range objects {
+		if err := s.output.Print(s.Out, o); err != nil {
 			return err
 		}
 	}

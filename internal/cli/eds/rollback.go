@@ -38,31 +38,39 @@ failed, and otherwise the revision that was active before.`,
 }
 
 func (c *command) rollback(ctx context.Context, src *source.Source, name, to string) error {
-	var chosen *edsv1.ExtendedDaemonSetReplicaSet
-	err := src.Write(ctx, source.DaemonSet, name, byPlugin, func(u *unstructured.Unstructured) (*source.Change, error) {
-		eds := source.As[edsv1.ExtendedDaemonSet](u)
-		revisions, err := readRevisions(ctx, src, eds)
-		if err != nil {
-			return nil, err
-		}
-		if chosen, err = chooseRevision(eds, revisions, to); err != nil {
-			return nil, err
-		}
-		// The template is copied as it is stored. This program may not know all of its fields.
-		stored, err := src.Get(ctx, source.ReplicaSet, chosen.Name)
-		if err != nil {
-			return nil, err
-		}
-		template, _, err := unstructured.NestedMap(stored.Object, "spec", "template")
-		if err != nil {
-			return nil, fmt.Errorf("reading ExtendedDaemonSetReplicaSet %s/%s, %w", chosen.Namespace, chosen.Name, err)
-		}
-		return &source.Change{JSON: []map[string]any{{"op": "replace", "path": "/spec/template", "value": template}}}, nil
+	var chosen string
+	err := src.Write(ctx, source.DaemonSet, name, byPlugin, func(u *unstructured.Unstructured) (change *source.Change, err error) {
+		change, chosen, err = Rollback(ctx, src, u, to)
+		return change, err
 	})
 	if err == nil {
-		c.say("ExtendedDaemonset", src, name, fmt.Sprintf("rolled back to the template of ExtendedDaemonSetReplicaSet '%s/%s'", chosen.Namespace, chosen.Name))
+		c.say("ExtendedDaemonset", src, name, fmt.Sprintf("rolled back to the template of ExtendedDaemonSetReplicaSet '%s/%s'", src.Namespace, chosen))
 	}
 	return err
+}
+
+// Rollback returns the change that brings an ExtendedDaemonSet back to the revision with this name or number, and the revision's name. Without
+// one it is the revision before.
+func Rollback(ctx context.Context, src *source.Source, u *unstructured.Unstructured, to string) (*source.Change, string, error) {
+	eds := source.As[edsv1.ExtendedDaemonSet](u)
+	revisions, err := readRevisions(ctx, src, eds)
+	if err != nil {
+		return nil, "", err
+	}
+	chosen, err := chooseRevision(eds, revisions, to)
+	if err != nil {
+		return nil, "", err
+	}
+	// The template is copied as it is stored. This program may not know all of its fields.
+	stored, err := src.Get(ctx, source.ReplicaSet, chosen.Name)
+	if err != nil {
+		return nil, "", err
+	}
+	template, _, err := unstructured.NestedMap(stored.Object, "spec", "template")
+	if err != nil {
+		return nil, "", fmt.Errorf("reading ExtendedDaemonSetReplicaSet %s/%s, %w", chosen.Namespace, chosen.Name, err)
+	}
+	return &source.Change{JSON: []map[string]any{{"op": "replace", "path": "/spec/template", "value": template}}}, chosen.Name, nil
 }
 
 // chooseRevision returns the revision to go back to: the one with this name or number. Without one it is the active revision if

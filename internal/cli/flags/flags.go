@@ -4,14 +4,12 @@
 package flags
 
 import (
-	"encoding/json"
 	"fmt"
-	"io"
 	"slices"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/yaml"
 
 	"moult.dev/moult/internal/cli/text"
 )
@@ -25,7 +23,17 @@ type Choice struct {
 // Add adds the flag to a command, with completion.
 func (c *Choice) Add(cmd *cobra.Command, name, short, usage string, values ...string) {
 	c.values = values
-	cmd.Flags().VarP(c, name, short, usage)
+	add(cmd, cmd.Flags(), c, name, short, usage, values)
+}
+
+// AddPersistent adds the flag to a command and to those below it.
+func (c *Choice) AddPersistent(cmd *cobra.Command, name, usage string, values ...string) {
+	c.values = values
+	add(cmd, cmd.PersistentFlags(), c, name, "", usage, values)
+}
+
+func add(cmd *cobra.Command, to *pflag.FlagSet, v pflag.Value, name, short, usage string, values []string) {
+	to.VarP(v, name, short, usage)
 	if err := cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic(err) // The flag does not exist.
 	}
@@ -84,40 +92,4 @@ func (d *DryRun) Suffix() string {
 		return " (server dry run)"
 	}
 	return ""
-}
-
-// Formats of output.
-const (
-	Wide = "wide"
-	JSON = "json"
-	YAML = "yaml"
-	Name = "name"
-)
-
-// Output is --output.
-type Output struct{ Choice }
-
-// Add adds the flag with these formats to a command.
-func (o *Output) Add(cmd *cobra.Command, formats ...string) {
-	o.Choice.Add(cmd, "output", "o", "Output format: "+text.Or(formats)+".", formats...)
-}
-
-// Wide reports whether the output shows everything.
-func (o *Output) Wide() bool { return o.Value == Wide }
-
-// Structured reports whether the output is JSON or YAML.
-func (o *Output) Structured() bool { return o.Value == JSON || o.Value == YAML }
-
-// Print writes content as JSON or YAML.
-func (o *Output) Print(to io.Writer, content any) error {
-	out, err := json.MarshalIndent(content, "", "    ")
-	out = append(out, '\n')
-	if err == nil && o.Value == YAML {
-		out, err = yaml.JSONToYAML(out)
-	}
-	if err != nil {
-		return fmt.Errorf("writing the output, %w", err)
-	}
-	_, err = to.Write(out)
-	return err
 }

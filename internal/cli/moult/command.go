@@ -3,22 +3,32 @@
 // Package moult is `kubectl moult`: it shows rollouts and steers them.
 //
 //	status.go     the state of rollouts, once or as a live view
-//	  source ──▶ package view ──▶ frame: a header and a bar a rollout, a line a node ──▶ out     once
+//	  source ──▶ package view ──▶ frame: what needs a person, a header and a bar a rollout, a line a node ──▶ out     once
 //	  feed ──▶ source ──▶ view ─┬▶ frame, cut to the terminal's size ──▶ live            in place, on a terminal
 //	                            └▶ what is new ──▶ journal                                line by line, elsewhere
+//	list.go       one line a rollout; events.go shows the Events of one
 //	why.go        everything that is known about why one node is changed, or is not; explain.go draws it, advise.go says what to do
 //	preview.go    what a rollout would do; subject.go reads manifests, drains.go looks at pods, foresee.go draws it
 //	ui.go         the same as web pages; pages.go reads what package dashboard shows
+//	steer.go      pause, resume, abort, undo, approve and retry: each writes one field or annotation of one object
+//	check.go      whether the installation and the user's rights are complete; version.go compares versions
 //	uninstall.go  what Moult has left on nodes and in rollouts
-//	steer.go      pause, resume, approve and retry: each writes one field or annotation of one object
 package moult
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/utils/clock"
 
+	"moult.dev/moult/internal/cli/flags"
 	"moult.dev/moult/internal/cli/source"
+	"moult.dev/moult/internal/cli/text"
 )
 
 // command is the common part of all verbs.
@@ -26,21 +36,104 @@ type command struct {
 	genericiooptions.IOStreams
 	clock   clock.WithTicker
 	cluster source.Config
+	color   *flags.Choice
 }
+
+// The values of --color.
+const (
+	colorAuto   = "auto"
+	colorAlways = "always"
+	colorNever  = "never"
+)
 
 // NewCommand makes the command with all its verbs. The config says which cluster and namespace.
 func NewCommand(clk clock.WithTicker, streams genericiooptions.IOStreams, cluster source.Config) *cobra.Command {
 	root := &cobra.Command{
-		Use:           "kubectl-moult",
-		Short:         "See and steer rolling changes across the nodes of a cluster",
+		Use:   "kubectl-moult",
+		Short: "See and steer rolling changes across the nodes of a cluster",
+		Long: `See and steer rolling changes across the nodes of a cluster.
+
+Exit codes: 0 done; 1 it failed, or check found a problem; 2 status --until-complete: a rollout is stalled; 3 --timeout has passed.`,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl moult"},
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	c := command{streams, clk, cluster}
-	root.AddCommand(newStatus(c), newWhy(c), newPreview(c), newUI(c), newUninstallCheck(c))
-	for _, verb := range []func(*steerCommand) *cobra.Command{newPause, newResume, newApprove, newRetry} {
+	c := command{streams, clk, cluster, &flags.Choice{Value: colorAuto}}
+	var timeout time.Duration
+	root.PersistentFlags().DurationVar(&timeout, "timeout", 0, "How long the command may take, such as 30s. 0 is no limit.")
+	c.color.AddPersistent(root, "color", `"auto" (on a terminal, unless $NO_COLOR is set), "always" or "never".`, colorAuto, colorAlways, colorNever)
+	root.AddCommand(newStatus(c), newList(c), newEvents(c), newWhy(c), newPreview(c), newCheck(c), newVersion(c), newUI(c), newUninstallCheck(c))
+	for _, verb := range []func(*steerCommand) *cobra.Command{newPause, newResume, newAbort, newUndo, newApprove, newRetry} {
 		root.AddCommand(verb(&steerCommand{command: c}))
 	}
+	for _, cmd := range root.Commands() {
+		cmd.RunE = within(&timeout, cmd.RunE)
+	}
 	return root
+}
+
+// within limits how long a command runs; 0 does not.
+func within(timeout *time.Duration, run func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		if *timeout <= 0 {
+			return run(cmd, args)
+		}
+		passed := exitError{fmt.Errorf("--timeout %s has passed", *timeout), exitTimeout}
+		ctx, cancel := context.WithTimeoutCause(cmd.Context(), *timeout, passed)
+		defer cancel()
+		cmd.SetContext(ctx)
+		if err := run(cmd, args); err == nil || errors.Is(err, passed) || !errors.Is(context.Cause(ctx), passed) {
+			return err
+		}
+		return passed // Some clients return an error of their own then.
+	}
+}
+
+// Exit codes besides 0 and 1.
+const (
+	exitStalled = 2
+	exitTimeout = 3
+)
+
+// exitError is an error with its own exit code.
+type exitError struct {
+	error
+	code int
+}
+
+// ExitCode is the exit code of the program.
+func (e exitError) ExitCode() int { return e.code }
+
+// terminal is what the command writes to, with colours as --color says.
+func (c *command) terminal() text.Terminal {
+	t := text.TerminalOf(c.Out)
+	if c.color != nil && c.color.Value != colorAuto {
+		t.Colour = c.color.Value == colorAlways
+	}
+	return t
+}
+
+// print writes lines for people.
+func (c *command) print(l text.Lines) error {
+	_, err := c.Out.Write(l.Text(0, c.terminal().Colour))
+	return err
+}
+
+// printTable writes rows below a header, in kubectl's layout.
+func (c *command) printTable(rows [][]string) error {
+	table := printers.GetNewTabWriter(c.Out)
+	for _, row := range rows {
+		for i, cell := range row {
+			fmt.Fprint(table, text.When(i > 0, "\t")+text.Clean(cell))
+		}
+		fmt.Fprintln(table)
+	}
+	return table.Flush()
+}
+
+// note says what could not be read.
+func (c *command) note(src *source.Source) {
+	for _, note := range src.Notes {
+		fmt.Fprintln(c.ErrOut, note)
+	}
 }

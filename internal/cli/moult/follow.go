@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/utils/clock"
 
 	"moult.dev/moult/internal/cli/source"
@@ -29,11 +28,11 @@ type painter interface {
 }
 
 // newPainter paints in place on a terminal, and writes lines elsewhere.
-func newPainter(streams genericiooptions.IOStreams, now time.Time, wide bool) painter {
-	if t := text.TerminalOf(streams.Out); t.Live {
-		return &live{out: streams.Out, size: t.Size, colour: t.Colour, all: wide}
+func (c *command) newPainter(now time.Time, wide bool) painter {
+	if t := c.terminal(); t.Live {
+		return &live{out: c.Out, size: t.Size, colour: t.Colour, all: wide}
 	}
-	return newJournal(streams.Out, now, wide)
+	return newJournal(c.Out, now, wide)
 }
 
 func follow(ctx context.Context, clk clock.WithTicker, src *source.Source, named source.Target, p painter, untilComplete bool) error {
@@ -77,7 +76,7 @@ func isOver(rollouts []view.Rollout) (bool, error) {
 	for i := range rollouts {
 		r := &rollouts[i]
 		if r.State == view.Stalled {
-			return true, fmt.Errorf("%s %s is stalled: %s", r.Kind, r.FullName(), text.Clean(r.Message))
+			return true, exitError{fmt.Errorf("%s %s is stalled: %s", r.Kind, r.FullName(), text.Clean(r.Message)), exitStalled}
 		}
 		if r.State == view.Complete {
 			complete++

@@ -18,11 +18,11 @@ import (
 
 var stateStyles = map[view.State]text.Style{view.Complete: text.Green, view.Progressing: text.Yellow, view.Stalled: text.Red}
 
-// frame draws each rollout with its nodes, and the budgets. With all, each node has a line.
+// frame draws what needs a person, each rollout with its nodes, and the budgets. With all, each node has a line.
 func frame(s *shown, now time.Time, all bool) text.Lines {
-	var l text.Lines
+	l := drawNeeds(s)
 	for i := range s.rollouts {
-		if i > 0 {
+		if len(l) > 0 {
 			l.Add()
 		}
 		r := &s.rollouts[i]

@@ -21,9 +21,7 @@ func newPause(c *steerCommand) *cobra.Command {
 	return c.complete(&cobra.Command{
 		Use:   "pause ROLLOUT",
 		Short: "Pause a rollout or a budget",
-		Long: `Pause a rollout: no more nodes are started. Sets spec.strategy.paused. Turns that have begun go on.
-
-In an ExtendedDaemonSet no outdated pod is replaced; nodes without a pod still get one, and its canary goes on.
+		Long: `Pause a rollout (spec.strategy.paused): no more nodes are started, and turns that have begun go on, as does the canary of an ExtendedDaemonSet.
 ndb/NAME pauses a NodeDisruptionBudget (spec.paused): no rollout may take any of the nodes that it selects.`,
 		Example: `  kubectl moult pause k3s-agent -n system-upgrade
   kubectl moult pause nr/bottlerocket
@@ -35,8 +33,8 @@ func newResume(c *steerCommand) *cobra.Command {
 	return c.complete(&cobra.Command{
 		Use:   "resume ROLLOUT",
 		Short: "Resume a paused rollout or budget",
-		Long: `Resume a paused rollout: removes spec.strategy.paused, and in a Plan or a NodeRollout spec.strategy with it if it is empty then.
-ndb/NAME resumes a NodeDisruptionBudget. Other reasons may still keep nodes waiting: see kubectl moult why NODE.`,
+		Long: `Resume a paused rollout (removes spec.strategy.paused), or with ndb/NAME a NodeDisruptionBudget.
+Other reasons may still keep nodes waiting: see kubectl moult why NODE.`,
 		Example: `  kubectl moult resume k3s-agent -n system-upgrade
   kubectl moult resume ndb/production`,
 	}, pausable, func(ctx context.Context, named source.Target) error { return c.setPaused(ctx, named, false) })

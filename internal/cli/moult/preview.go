@@ -5,13 +5,13 @@ package moult
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/api/v1alpha1"
@@ -38,14 +38,8 @@ func newPreview(base command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "preview ROLLOUT|FILE",
 		Short: "Say what a rollout would do: which nodes, in which order, when, and what a drain would do there",
-		Long: `Say what a rollout would do, if nothing else changed: which nodes start now and why the others wait, in which
-order and waves, until about when; and for the first nodes which pods a drain would evict.
-
-FILE is a manifest with Plans, ExtendedDaemonSets or NodeRollouts: a file that exists, or a name that ends in .yaml, .yml or
-.json; - is the standard input. The rollouts need not be in the cluster. An unknown field is an error.
-
-The end is estimated by simulation, from the turns that were measured (status.turnSeconds of a Plan or a NodeRollout), or from --turn.
-Nothing is written, no dry run is sent, and no cloud is asked.`,
+		Long: `Say what a rollout would do: which nodes start now, why and until when the others wait, and which pods a drain would evict. Nothing is written.
+FILE is a manifest: an existing file, a name that ends in .yaml, .yml or .json, or - for the standard input. It need not be in the cluster.`,
 		Example: `  kubectl moult preview k3s-agent -n system-upgrade
   kubectl moult preview -f plan.yaml --all
   kubectl moult preview nr/bottlerocket --turn 8m
@@ -97,6 +91,7 @@ func isFile(arg string) bool {
 
 // result is what is shown of one rollout.
 type result struct {
+	metav1.TypeMeta `json:",inline"`
 	view.Preview
 	// Drains says what a drain would do on the first nodes.
 	Drains []drained `json:"drains,omitempty"`
@@ -112,9 +107,7 @@ func (c *previewCommand) show(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	for _, note := range c.src.Notes {
-		fmt.Fprintln(c.ErrOut, note)
-	}
+	c.note(c.src)
 	results := make([]result, len(subjects))
 	for i := range subjects {
 		if results[i], err = c.preview(ctx, subjects[i], cluster); err != nil {
@@ -125,7 +118,7 @@ func (c *previewCommand) show(ctx context.Context, name string) error {
 	case c.output.Structured() && len(results) == 1:
 		return c.output.Print(c.Out, results[0])
 	case c.output.Structured():
-		return c.output.Print(c.Out, map[string]any{"items": results})
+		return c.output.Print(c.Out, flags.List(results))
 	}
 	var l text.Lines
 	for i := range results {
@@ -134,11 +127,12 @@ func (c *previewCommand) show(ctx context.Context, name string) error {
 		}
 		c.draw(&l, &results[i], subjects[i], now)
 	}
-	return l.Print(c.Out)
+	return c.print(l)
 }
 
 // preview looks at one rollout.
 func (c *previewCommand) preview(ctx context.Context, s *subject, cluster *view.Cluster) (r result, err error) {
+	r.TypeMeta = outputType("RolloutPreview")
 	if slices.ContainsFunc(s.order, func(o v1alpha1.Order) bool { return o.By == v1alpha1.OrderFewestEvictionsFirst }) {
 		cluster.Evictions(c.countEvictions(ctx))
 	}

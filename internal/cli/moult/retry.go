@@ -27,9 +27,8 @@ func newRetry(c *steerCommand) *cobra.Command {
 	cmd := c.complete(&cobra.Command{
 		Use:   "retry NODE|ROLLOUT",
 		Short: "Retry failed turns: on a node, or of a rollout on all its nodes",
-		Long: `Retry failed turns: sets the annotation moult.dev/retry, on a Node for every rollout that has failed there, or on a
-Plan or a NodeRollout for all its failed nodes. It says which those are, and fails when there are none. Each turn is tried once
-more, in its order: windows, budgets and concurrency hold for it as for others.`,
+		Long: `Retry failed turns once (annotation moult.dev/retry): of every rollout that has failed on a NODE, or of a rollout on all its failed nodes.
+Windows, budgets and concurrency hold for them as for others. It fails when nothing has failed.`,
 		Example: `  kubectl moult retry worker-7
   kubectl moult retry worker-7 --rollout k3s-agent -n system-upgrade
   kubectl moult retry plan/k3s-agent -n system-upgrade

@@ -28,16 +28,9 @@ func newStatus(base command) *cobra.Command {
 	c := &statusCommand{command: base}
 	cmd := &cobra.Command{
 		Use:   "status [ROLLOUT]",
-		Short: "Show the state of rollouts: which nodes are updated, which are not, and why",
-		Long: `Show the state of rollouts: which nodes are updated, which are not, and why.
-
-Each rollout has a bar, and a line for every node that is in a turn or has failed; the others are counted, with the
-reason why they wait. -o wide has a line for every node. NodeDisruptionBudgets follow; for one rollout, those that select its nodes.
-
-A rollout is named NAME, plan/NAME, eds/NAME (ExtendedDaemonSet) or nr/NAME (NodeRollout).
-
-With --watch this is a live view, repainted in place on a terminal; elsewhere each change is a line. It ends with
-Ctrl-C, or with --until-complete when every rollout shown is complete. It fails then if one of them stalls.`,
+		Short: "Show the state of rollouts: what needs a person, which nodes are updated, which are not, and why",
+		Long: `Show the state of rollouts: first what needs a person, then each rollout with its nodes, then budgets. -o wide has a line for every node.
+A rollout is named NAME, plan/NAME, eds/NAME (ExtendedDaemonSet) or nr/NAME (NodeRollout).`,
 		Example: `  kubectl moult status -A
   kubectl moult status -n system-upgrade --watch
   kubectl moult status k3s-agent -n system-upgrade --until-complete
@@ -45,7 +38,7 @@ Ctrl-C, or with --until-complete when every rollout shown is complete. It fails 
 		Args: cobra.MaximumNArgs(1),
 		PreRunE: func(*cobra.Command, []string) error {
 			if (c.watch || c.untilComplete) && c.output.Structured() {
-				return errors.New("--output json and yaml show rollouts once, --watch and --until-complete follow them: use one of them")
+				return errors.New("--output for programs shows rollouts once, --watch and --until-complete follow them: use one of them")
 			}
 			return nil
 		},
@@ -53,31 +46,29 @@ Ctrl-C, or with --until-complete when every rollout shown is complete. It fails 
 	source.AddAllNamespaces(cmd)
 	cmd.Flags().BoolVarP(&c.watch, "watch", "w", false, "Follow the rollouts until Ctrl-C.")
 	cmd.Flags().BoolVar(&c.untilComplete, "until-complete", false, "Follow the rollouts until all are complete. Fail if one of them stalls.")
-	c.output.Add(cmd, flags.Wide, flags.JSON, flags.YAML)
+	c.output.Add(cmd, flags.Wide, flags.JSON, flags.YAML, flags.Name)
 	return source.Verb(c.cluster, cmd, source.Rollouts, c.show)
 }
 
 func (c *statusCommand) show(ctx context.Context, src *source.Source, named source.Target) error {
 	now := c.clock.Now()
 	if c.watch || c.untilComplete {
-		return follow(ctx, c.clock, src, named, newPainter(c.IOStreams, now, c.output.Wide()), c.untilComplete)
+		return follow(ctx, c.clock, src, named, c.newPainter(now, c.output.Wide()), c.untilComplete)
 	}
 	s, err := readShown(ctx, src, named, now)
 	if err != nil {
 		return err
 	}
-	for _, note := range src.Notes {
-		fmt.Fprintln(c.ErrOut, note)
-	}
+	c.note(src)
 	switch {
 	case c.output.Structured() && named.Name != "" && (src.Namespace != "" || named.Kind == source.NodeRollout) && len(s.rollouts) == 1:
-		return c.output.Print(c.Out, s.rollouts[0])
+		return c.output.Print(c.Out, newRolloutObject(&s.rollouts[0]))
 	case c.output.Structured():
-		return c.output.Print(c.Out, map[string]any{"items": s.rollouts, "budgets": s.budgets})
+		return c.output.Print(c.Out, newStatusObject(s))
 	case len(s.rollouts) == 0:
 		fmt.Fprintln(c.ErrOut, src.Nothing("rollouts"))
 	}
-	return frame(s, now, c.output.Wide()).Print(c.Out)
+	return c.print(frame(s, now, c.output.Wide()))
 }
 
 // shown is what status shows.

@@ -179,9 +179,9 @@ func TestOnce(t *testing.T) {
 		"elsewhere":         {objects: []runtime.Object{aDaemonSet("other", "d")}, want: []string{"No rollouts in namespace ns: -A shows those of all namespaces."}},
 		"no rollout, but a budget": {
 			objects: []runtime.Object{aDaemonSet("other", "d"), aBudget()},
-			want:    []string{"No rollouts in namespace ns: -A shows those of all namespaces.\nBudgets\n  everything  Exhausted  1 of at most 1 unavailable, none more may be taken\n"},
+			want:    []string{"No rollouts in namespace ns: -A shows those of all namespaces.\nNeeds a person\n", "\nBudgets\n  everything  Exhausted  1 of at most 1 unavailable, none more may be taken\n"},
 		},
-		"no rollout, but a budget, wide": {objects: []runtime.Object{aBudget()}, args: []string{"-o", "wide"}, want: []string{"No rollouts in namespace ns: -A shows those of all namespaces.\nBudgets\n"}},
+		"no rollout, but a budget, wide": {objects: []runtime.Object{aBudget()}, args: []string{"-o", "wide"}, want: []string{"No rollouts in namespace ns: -A shows those of all namespaces.\n", "\nBudgets\n"}},
 		"no rollout, but a budget, as JSON": {
 			objects: []runtime.Object{aBudget()}, args: []string{"-o", "json"}, want: []string{`"items": []`, `"name": "everything"`, `"matched": 1`}, not: "No rollouts",
 		},

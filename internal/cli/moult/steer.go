@@ -35,7 +35,8 @@ func (c *steerCommand) write(
 	ctx context.Context, k *source.Kind, name string, change func(*unstructured.Unstructured) (*source.Change, error),
 ) (changed bool, err error) {
 	// A definition that lacks a field must not drop it silently.
-	o := metav1.PatchOptions{FieldManager: "kubectl-moult", DryRun: c.dryRun.Request(), FieldValidation: metav1.FieldValidationStrict}
+	o := c.patchOptions()
+	o.FieldValidation = metav1.FieldValidationStrict
 	err = c.src.Write(ctx, k, name, o, func(u *unstructured.Unstructured) (*source.Change, error) {
 		what, err := change(u)
 		if changed = what != nil; c.dryRun.Client() {
@@ -44,6 +45,10 @@ func (c *steerCommand) write(
 		return what, err
 	})
 	return changed, err
+}
+
+func (c *steerCommand) patchOptions() metav1.PatchOptions {
+	return metav1.PatchOptions{FieldManager: "kubectl-moult", DryRun: c.dryRun.Request()}
 }
 
 // say prints what was done to an object, as kubectl does.

@@ -18,35 +18,31 @@ var waveStyles = map[v1alpha1.WaveState]text.Style{
 	v1alpha1.WaveSoaking: text.Yellow, v1alpha1.WaveProgressing: text.Yellow, v1alpha1.WaveComplete: text.Green,
 }
 
-// drawSteering makes the lines about what a person did to the rollout or must do. A zero now leaves out durations and commands.
+// drawSteering makes the lines about what a person did to the rollout, and what stops it. A zero now leaves out durations and commands.
 func drawSteering(r *view.Rollout, now time.Time) text.Lines {
 	var all text.Lines
-	arg := source.Arg(r.Kind, r.Namespace, r.Name)
-	command := func(line string) text.Piece { return text.Dim.When(line != "" && !now.IsZero(), "  (%s)", line) }
 	if r.Paused && r.State != view.Complete {
-		paused, resume := "paused", "kubectl moult resume "+arg
+		paused, resume := "paused", "kubectl moult resume "+source.Arg(r.Kind, r.Namespace, r.Name)
 		if r.PausedBy != "" {
 			paused, resume = "paused by annotation "+r.PausedBy, unpauseCommand(r.PausedBy, r.Namespace, r.Name)
 		}
-		all.Add(text.Yellow.Of("  "+paused+": nothing new starts"), command(resume))
+		all.Add(text.Yellow.Of("  "+paused+": nothing new starts"), text.Dim.When(!now.IsZero(), "  (%s)", resume))
 	}
 	if r.Halted != "" {
-		all.Add(text.Red.Of("  halted: "+r.Halted), command(text.When(r.Kind != source.DaemonSet.Name, "kubectl moult retry %s", arg)))
+		all.Add(text.Red.Of("  halted: " + r.Halted))
 	}
 	if c := r.Canary; c != nil && c.State != view.CanaryProgressing {
-		style, did, verb := text.Yellow, "paused", "unpause"
+		style, did := text.Yellow, "paused"
 		if c.State == view.CanaryFailed {
-			style, did, verb = text.Red, "failed", "reset"
+			style, did = text.Red, "failed"
 		}
-		what := "  canary " + c.Revision + " " + did + colon(string(c.Reason)) + colon(c.Message)
-		all.Add(style.Of(what), command("kubectl eds canary "+verb+" "+r.Name+" -n "+r.Namespace))
+		all.Add(style.Of("  canary " + c.Revision + " " + did + colon(string(c.Reason)) + colon(c.Message)))
 	}
 	if w := r.Wave; w != nil && r.State != view.Complete {
 		message := waveMessage(r)
 		all.Add(
 			text.Plain.Format("  wave %d of %d, %s: ", w.Number, w.Of, w.Name), waveStyles[w.State].Of(string(w.State)),
 			text.Plain.Format("%s, %d of %d updated", text.For(&w.Since, now), w.Updated, w.Nodes), text.Plain.When(message != "", "; %s", message),
-			command(text.When(w.State == v1alpha1.WaveWaitingForApproval, "kubectl moult approve %s", arg)),
 		)
 	}
 	return all

@@ -7,9 +7,11 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"moult.dev/moult/internal/cli/flags"
 	"moult.dev/moult/internal/cli/source"
+	"moult.dev/moult/internal/view"
 )
 
 // whyCommand is one call of why.
@@ -23,10 +25,8 @@ func newWhy(base command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "why NODE",
 		Short: "Say why a node is changed, or is not: every check of every rollout, and what holds the node",
-		Long: `Say why a node is changed, or is not.
-
-Shown are the node itself, its host, every rollout that selects it, of all namespaces, and the NodeDisruptionBudgets that select it. If the
-node waits in a rollout, its place in the order and every check follow: ✓ passed, ✗ not passed, with the reason. -o wide shows the same.`,
+		Long: `Say why a node is changed, or is not: the node, its host, and the rollouts and budgets that select it, of all namespaces.
+While the node waits, its place in the order and every check follow: ✓ passed, ✗ not passed, with the reason.`,
 		Example: `  kubectl moult why worker-7
   kubectl moult why worker-7 -o json | jq '.rollouts[].checks[] | select(.reason)'`,
 	}
@@ -53,11 +53,12 @@ func (c *whyCommand) explain(ctx context.Context, src *source.Source, node sourc
 	if !ok {
 		return fmt.Errorf("there is no node %q", node.Name)
 	}
-	for _, note := range src.Notes {
-		fmt.Fprintln(c.ErrOut, note)
-	}
+	c.note(src)
 	if c.output.Structured() {
-		return c.output.Print(c.Out, w)
+		return c.output.Print(c.Out, struct {
+			metav1.TypeMeta `json:",inline"`
+			*view.Why
+		}{outputType("NodeExplanation"), &w})
 	}
-	return explain(&w, now).Print(c.Out)
+	return c.print(explain(&w, now))
 }

@@ -7,8 +7,14 @@ import (
 	"slices"
 	"strings"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
@@ -41,6 +47,21 @@ var (
 	Setting     = newKind("ExtendedDaemonsetSetting", edsv1.GroupVersion, true, "extendeddaemonsetsetting")
 )
 
+// The kinds of an installation.
+var (
+	Deployment    = newKind("Deployment", appsv1.SchemeGroupVersion, true, "deploy")
+	AppsDaemonSet = newKind("DaemonSet", appsv1.SchemeGroupVersion, true, "ds")
+	Job           = newKind("Job", batchv1.SchemeGroupVersion, true, "job")
+	Lease         = newKind("Lease", coordinationv1.SchemeGroupVersion, true, "lease")
+	Definition    = newKind("CustomResourceDefinition", apiextensionsv1.SchemeGroupVersion, false, "crd")
+	Policy        = &Kind{
+		Name: "ValidatingAdmissionPolicy", Resource: admissionv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies"), shorts: []string{"vap"},
+	}
+	PolicyBinding = newKind("ValidatingAdmissionPolicyBinding", admissionv1.SchemeGroupVersion, false, "vapbinding")
+	Access        = newKind("SubjectAccessReview", authorizationv1.SchemeGroupVersion, false, "access")
+	OwnAccess     = newKind("SelfSubjectAccessReview", authorizationv1.SchemeGroupVersion, false, "ownaccess")
+)
+
 // Rollouts are the kinds of rollouts. A name without a kind is that of a rollout of any kind.
 var Rollouts = []*Kind{Plan, DaemonSet, NodeRollout}
 
@@ -68,6 +89,11 @@ func (k *Kind) hasName(text string) bool {
 		return false
 	}
 	return !hasGroup || group == k.Resource.Group || group == k.Resource.Version+"."+k.Resource.Group
+}
+
+// KindOf returns the kind of a rollout by its name.
+func KindOf(name string) *Kind {
+	return Rollouts[slices.IndexFunc(Rollouts, func(k *Kind) bool { return k.Name == name })]
 }
 
 // Arg names a rollout on a command line: NAME for a Plan, kind/NAME for others, and the namespace if there is one.

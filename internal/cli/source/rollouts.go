@@ -6,14 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
@@ -113,39 +110,4 @@ func (src *Source) ReadBudgets(ctx context.Context) ([]v1alpha1.NodeDisruptionBu
 		return nil, fmt.Errorf("listing budgets, %w", err)
 	}
 	return budgets, nil
-}
-
-// leases are the resource for the operator's leader election.
-var leases = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
-
-// plansNamespace is where the Lease of an operator is that runs in a namespace of its own.
-const plansNamespace = "system-upgrade"
-
-// ReadOperatorNode returns the node that the operator runs on. If it has several pods, the Lease holder's node counts. It is empty if
-// unknown, or if the operator runs elsewhere.
-func (src *Source) ReadOperatorNode(ctx context.Context) string {
-	// The pods of Plans' Jobs have the first label, too.
-	pods, err := src.readPods(ctx, metav1.NamespaceAll, metav1.ListOptions{LabelSelector: upgradev1.LabelController + ",!" + upgradev1.LabelPlan})
-	pods = slices.DeleteFunc(pods, func(p corev1.Pod) bool {
-		return p.Spec.NodeName == "" || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
-	})
-	for i := range pods {
-		p := &pods[i]
-		if len(pods) == 1 {
-			return p.Spec.NodeName
-		}
-		for _, namespace := range []string{p.Namespace, plansNamespace} {
-			lease, err := src.Client.Resource(leases).Namespace(namespace).Get(ctx, p.Labels[upgradev1.LabelController], metav1.GetOptions{})
-			if err != nil {
-				continue
-			}
-			if holder, _, _ := unstructured.NestedString(lease.Object, "spec", "holderIdentity"); holder == p.Name {
-				return p.Spec.NodeName
-			}
-		}
-	}
-	if err != nil || len(pods) > 0 {
-		src.Notes = append(src.Notes, NoOperator)
-	}
-	return ""
 }

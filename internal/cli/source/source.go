@@ -9,7 +9,8 @@
 //	feed.go        reads that watches answer, for commands that follow objects
 //	write.go       one change of an object, again after a conflict
 //	explain.go     errors, and what cannot be seen, in words
-//	rollouts.go    rollouts, nodes and budgets; where the operator runs
+//	rollouts.go    rollouts, nodes and budgets
+//	operator.go    the operator: its Deployments, agents and version, and where it runs
 //	pods.go        pods of ExtendedDaemonSets, and pods that gates select
 package source
 
