@@ -38,7 +38,7 @@ func commandFor(args []string) *cobra.Command {
 	cluster := source.NewFlags()
 	root := create(clock.RealClock{}, genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}, cluster)
 	root.Version = version
-	cluster.Add(root.PersistentFlags())
+	cluster.AddFlags(root.PersistentFlags())
 	args = args[1:]
 	if completing {
 		args = append([]string{cobra.ShellCompRequestCmd}, args...)

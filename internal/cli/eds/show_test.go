@@ -352,7 +352,7 @@ func TestFlags(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, flag := range flags {
-			if cmd.Flags().Lookup(flag) == nil {
+			if cmd.LocalFlags().Lookup(flag) == nil {
 				t.Errorf("%s has no --%s", verb, flag)
 			}
 		}

@@ -20,20 +20,14 @@ type Choice struct {
 	values []string
 }
 
-// Add adds the flag to a command, with completion.
+// Add adds the flag to a command and those below it, with completion.
 func (c *Choice) Add(cmd *cobra.Command, name, short, usage string, values ...string) {
 	c.values = values
-	add(cmd, cmd.Flags(), c, name, short, usage, values)
+	add(cmd, c, name, short, usage, values)
 }
 
-// AddPersistent adds the flag to a command and to those below it.
-func (c *Choice) AddPersistent(cmd *cobra.Command, name, usage string, values ...string) {
-	c.values = values
-	add(cmd, cmd.PersistentFlags(), c, name, "", usage, values)
-}
-
-func add(cmd *cobra.Command, to *pflag.FlagSet, v pflag.Value, name, short, usage string, values []string) {
-	to.VarP(v, name, short, usage)
+func add(cmd *cobra.Command, v pflag.Value, name, short, usage string, values []string) {
+	cmd.PersistentFlags().VarP(v, name, short, usage)
 	if err := cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic(err) // The flag does not exist.
 	}

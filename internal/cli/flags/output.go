@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/printers"
 
 	"moult.dev/moult/internal/cli/text"
@@ -27,13 +28,10 @@ const (
 	Name = "name"
 )
 
-// templates are the formats that every --output takes.
-var templates = []string{"jsonpath=", "go-template="}
-
 // Version is the apiVersion of what is printed for programs and is no object of the API.
 const Version = "output.moult.dev/v1alpha1"
 
-// Output is --output. It prints by the printers of kubectl, without kubectl's flags for them, which would bring kustomize into the program.
+// Output is --output. What it prints for programs it prints like kubectl.
 type Output struct {
 	value   string
 	formats []string
@@ -42,31 +40,19 @@ type Output struct {
 
 // Add adds the flag with these formats to a command. It also takes templates.
 func (o *Output) Add(cmd *cobra.Command, formats ...string) {
-	o.formats = append(formats, templates...)
-	add(cmd, cmd.Flags(), o, "output", "o", "Output format: "+text.Or(o.formats)+" with a template.", o.formats)
+	o.formats = append(formats, "jsonpath=", "go-template=")
+	add(cmd, o, "output", "o", "Output format: "+text.Or(o.formats)+" with a template.", o.formats)
 }
 
 // Set implements pflag.Value.
 func (o *Output) Set(value string) (err error) {
-	format, template, isTemplate := strings.Cut(value, "=")
-	switch o.value, o.printer = value, nil; {
-	case isTemplate && format == "jsonpath":
-		var p *printers.JSONPathPrinter
-		if p, err = printers.NewJSONPathPrinter(template); err == nil {
-			p.AllowMissingKeys(true) // Like kubectl.
-			o.printer = p
-		}
-	case isTemplate && format == "go-template":
-		o.printer, err = printers.NewGoTemplatePrinter([]byte(template))
-	case value != "" && !slices.Contains(o.formats, value):
-		return errors.New("it must be " + text.Or(o.formats) + " with a template")
-	case value == JSON:
-		o.printer = &printers.JSONPrinter{}
-	case value == YAML:
-		o.printer = &printers.YAMLPrinter{}
-	case value == Name:
-		o.printer = &printers.NamePrinter{}
+	if o.value, o.printer = value, nil; value == "" || value == Wide && slices.Contains(o.formats, Wide) {
+		return nil
 	}
+	if !slices.Contains(o.formats, value) && !strings.Contains(value, "=") {
+		return errors.New("it must be " + text.Or(o.formats) + " with a template")
+	}
+	o.printer, err = genericclioptions.NewPrintFlags("").WithDefaultOutput(value).ToPrinter()
 	return err
 }
 
@@ -91,13 +77,10 @@ func List[T any](items []T) map[string]any {
 func (o *Output) Print(to io.Writer, content any) error {
 	u := &unstructured.Unstructured{}
 	raw, err := json.Marshal(content)
-	if err == nil {
-		err = utiljson.Unmarshal(raw, &u.Object)
-	}
-	if err != nil {
+	if err = errors.Join(err, utiljson.Unmarshal(raw, &u.Object)); err != nil {
 		return fmt.Errorf("writing the output, %w", err)
 	}
-	if _, isName := o.printer.(*printers.NamePrinter); isName && u.IsList() {
+	if o.value == Name && u.IsList() {
 		return u.EachListItem(func(item runtime.Object) error { return o.printer.PrintObj(item, to) })
 	}
 	return o.printer.PrintObj(u, to)

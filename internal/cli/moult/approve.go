@@ -20,15 +20,12 @@ import (
 
 func newApprove(c *steerCommand) *cobra.Command {
 	var wave string
-	cmd := c.complete(&cobra.Command{
-		Use:   "approve ROLLOUT",
-		Short: "Approve the current wave of a rollout, so that the next begins",
-		Long: `Approve the current wave of a rollout at its current revision, so that the next begins. It records your name in
-status.approval; without the right to patch the status it sets the annotation moult.dev/approve, which names nobody.`,
-		Example: `  kubectl moult approve k3s-agent -n system-upgrade
+	cmd := c.complete(help("approve ROLLOUT",
+		`Approve the current wave of a rollout at its current revision, so that the next begins. It records your name in status.approval.
+Without the right to patch the status it sets the annotation moult.dev/approve. The canary of an ExtendedDaemonSet is its first wave.`,
+		`  kubectl moult approve k3s-agent -n system-upgrade
   kubectl moult approve k3s-agent -n system-upgrade --wave canary
-  kubectl moult approve eds/node-exporter -n monitoring`,
-	}, source.Rollouts, func(ctx context.Context, named source.Target) error { return c.approve(ctx, named, wave) })
+  kubectl moult approve eds/node-exporter -n monitoring`), source.Rollouts, func(ctx context.Context, named source.Target) error { return c.approve(ctx, named, wave) })
 	cmd.Flags().StringVar(&wave, "wave", "", "Approve only if this is the wave that waits for it.")
 	return cmd
 }

@@ -23,51 +23,43 @@ import (
 	"k8s.io/utils/ptr"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
-	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/config/crd"
 	"moult.dev/moult/internal/cli/flags"
 	"moult.dev/moult/internal/cli/source"
 	"moult.dev/moult/internal/cli/text"
 )
 
-// result of one check.
-type checkResult string
-
+// The results of a check. Unknown is what may not be read, or what is no problem by itself.
 const (
-	checkOK      checkResult = "OK"
-	checkProblem checkResult = "Problem"
-	checkUnknown checkResult = "Unknown" // It may not be read, or does not matter for now.
+	checkOK      = "OK"
+	checkProblem = "Problem"
+	checkUnknown = "Unknown"
 )
 
-// checked is one line of check.
+// checked is one line of check. Advice says what to do.
 type checked struct {
-	Result  checkResult `json:"result"`
-	Subject string      `json:"subject"`
-	Message string      `json:"message"`
-	// Advice says what to do.
-	Advice string `json:"advice,omitempty"`
+	Result  string `json:"result"`
+	Subject string `json:"subject"`
+	Message string `json:"message"`
+	Advice  string `json:"advice,omitempty"`
 }
 
 // checker makes the checks.
 type checker struct {
 	src    *source.Source
 	now    time.Time
-	plugin string
+	plugin string // its version
 	wanted []*apiextensionsv1.CustomResourceDefinition
 	all    []checked
 }
 
 func newCheck(c command) *cobra.Command {
 	var output flags.Output
-	cmd := &cobra.Command{
-		Use:   "check",
-		Short: "Check the installation: your rights and the operator's, definitions, policies, agents, the Lease",
-		Long: `Check the installation: your rights and the operator's, definitions, policies, agents, the Lease. Each problem has a line that says what to do.
-It exits with 1 if there is a problem. What you may not read is unknown, and no problem.`,
-		Example: `  kubectl moult check
-  kubectl moult check --as=system:serviceaccount:ci:deployer`,
-		Args: cobra.NoArgs,
-	}
+	cmd := help("check",
+		`Check the installation: definitions, your rights and the operator's, its version and Lease, policies and agents.
+Each problem has a line that says what to do, and the exit code is 1 then. What you may not read is unknown, and no problem.`,
+		`  kubectl moult check
+  kubectl moult check --as=system:serviceaccount:ci:deployer`)
 	output.Add(cmd, flags.JSON, flags.YAML)
 	return source.Verb(c.cluster, cmd, nil, func(ctx context.Context, src *source.Source, _ source.Target) error {
 		wanted, err := crd.Definitions()
@@ -78,22 +70,21 @@ It exits with 1 if there is a problem. What you may not read is unknown, and no 
 		k.run(ctx)
 		if output.Structured() {
 			err = output.Print(c.Out, struct {
-				metav1.TypeMeta `json:",inline"`
-				Checks          []checked `json:"checks"`
-			}{outputType("Check"), k.all})
+				identified
+				Checks []checked `json:"checks"`
+			}{identify("Check"), k.all})
 		} else {
 			err = c.print(drawChecked(k.all))
 		}
-		problems := len(slices.DeleteFunc(slices.Clone(k.all), func(r checked) bool { return r.Result != checkProblem }))
-		if err == nil && problems > 0 {
-			err = errors.New(text.Count(problems, "problem") + " found")
+		if err == nil && slices.ContainsFunc(k.all, func(r checked) bool { return r.Result == checkProblem }) {
+			err = errors.New("there are problems")
 		}
 		return err
 	})
 }
 
 func drawChecked(all []checked) (l text.Lines) {
-	symbols := map[checkResult]text.Piece{checkOK: text.Green.Of("✓ "), checkProblem: text.Red.Of("✗ "), checkUnknown: text.Yellow.Of("? ")}
+	symbols := map[string]text.Piece{checkOK: text.Green.Of("✓ "), checkProblem: text.Red.Of("✗ "), checkUnknown: text.Yellow.Of("? ")}
 	for _, r := range all {
 		l.Add(symbols[r.Result], text.Bold.Of(r.Subject), text.Plain.Of(": "+r.Message))
 		if r.Advice != "" {
@@ -103,127 +94,124 @@ func drawChecked(all []checked) (l text.Lines) {
 	return l
 }
 
-func (k *checker) add(result checkResult, subject, message, advice string) {
-	k.all = append(k.all, checked{result, subject, message, advice})
-}
-
-// unread adds that something could not be read.
-func (k *checker) unread(subject string, err error) {
-	k.add(checkUnknown, subject, "not known: "+err.Error(), "")
-}
-
 func (k *checker) run(ctx context.Context) {
-	k.definitions(ctx)
+	for _, d := range k.wanted {
+		k.definition(ctx, d)
+	}
 	k.userRights(ctx)
 	operators, err := k.src.ReadOperators(ctx)
-	switch {
-	case err != nil:
-		k.unread("operator", err)
-	case len(operators) == 0:
-		k.add(checkProblem, "operator", "no Deployment has the label app.kubernetes.io/name=moult", "install it, unless it runs outside of the cluster")
+	if err == nil && len(operators) == 0 {
+		k.add("operator", nil, noOperator, "install it, unless it runs outside of the cluster")
 	}
-	k.src.Namespace = ""
-	found, _ := k.src.ReadRollouts(ctx, source.Target{}) // Without the right to list them, fewer rights of the operator are checked.
+	agents, errAgents := k.src.ReadAgents(ctx)
+	k.add("operator and agents", cmp.Or(err, errAgents), "", "")
 	for i := range operators {
-		k.operator(&operators[i])
-		k.lease(ctx, &operators[i])
-		k.operatorRights(ctx, &operators[i], &found)
-	}
-	k.policy(ctx, "moult-controller", len(operators) > 0)
-	agents, err := k.src.ReadAgents(ctx)
-	if err != nil {
-		k.unread("agents", err)
+		d := &operators[i]
+		k.operator(d)
+		k.lease(ctx, d)
+		k.operatorRights(ctx, d)
+		k.policy(ctx, "moult-controller")
 	}
 	for i := range agents {
 		k.agent(&agents[i])
 	}
-	k.policy(ctx, "moult-agent", len(agents) > 0 || slices.ContainsFunc(found.NodeRollouts, func(r v1alpha1.NodeRollout) bool { return r.Spec.HostUpdate != nil }))
+	if len(agents) > 0 {
+		k.policy(ctx, "moult-agent")
+	}
 }
 
-// definitions compares the CustomResourceDefinitions with those of this version.
-func (k *checker) definitions(ctx context.Context) {
-	const apply = "apply the CustomResourceDefinitions of version "
-	good := 0
-	for _, want := range k.wanted {
-		have := &apiextensionsv1.CustomResourceDefinition{}
-		u, err := k.src.In("", source.Definition).Get(ctx, want.Name, metav1.GetOptions{})
-		if err == nil {
-			err = runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, have)
-		}
-		if apierrors.IsNotFound(err) {
-			k.add(checkProblem, "definition "+want.Name, "it is not there", apply+k.plugin)
-			continue
-		}
+// add adds what was found: unknown after an error, a problem if there is advice, and else nothing to complain of. Without a message it adds
+// only errors.
+func (k *checker) add(subject string, err error, message, advice string) {
+	r := checked{checkOK, subject, message, advice}
+	switch {
+	case err != nil:
+		r = checked{checkUnknown, subject, "not known: " + err.Error(), ""}
+	case message == "":
+		return
+	case advice != "":
+		r.Result = checkProblem
+	}
+	k.all = append(k.all, r)
+}
+
+// definition compares a CustomResourceDefinition with that of this version.
+func (k *checker) definition(ctx context.Context, want *apiextensionsv1.CustomResourceDefinition) {
+	have, subject, apply := &apiextensionsv1.CustomResourceDefinition{}, "definition "+want.Name, "apply the CustomResourceDefinitions of version "+k.plugin
+	u, err := k.src.In("", source.Definition).Get(ctx, want.Name, metav1.GetOptions{})
+	if err == nil {
+		err = runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, have)
+	}
+	if apierrors.IsNotFound(err) {
+		k.add(subject, nil, "it is not there", apply)
+	} else if lacks := crd.Missing(want, have, ""); err == nil && len(lacks) > 0 {
+		k.add(subject, nil, "it is of another version: it lacks "+text.Some(few, lacks, ", "), apply)
+	} else {
+		k.add(subject, err, "it is of this version", "")
+	}
+}
+
+// right is a right that somebody needs.
+type right struct {
+	verb        string
+	kind        *source.Kind
+	subresource string
+}
+
+// denied lists those of the rights that ask denies.
+func denied(namespace string, rights []right, ask func(*authorizationv1.ResourceAttributes) (bool, error)) (all []string, err error) {
+	for _, r := range rights {
+		of, within := r.kind.Resource, text.When(r.kind.Namespaced, "%s", namespace)
+		allowed, err := ask(&authorizationv1.ResourceAttributes{
+			Namespace: within, Verb: r.verb, Group: of.Group, Version: of.Version, Resource: of.Resource, Subresource: r.subresource,
+		})
 		if err != nil {
-			k.unread("definition "+want.Name, err)
-			continue
+			return nil, err
 		}
-		if lacks := crd.Missing(want, have, ""); len(lacks) > 0 {
-			k.add(checkProblem, "definition "+want.Name, "it is of another version: it lacks "+text.Some(few, lacks, ", "), apply+k.plugin)
-			continue
+		if !allowed {
+			all = append(all, r.verb+" "+text.JoinNonEmpty("/", of.Resource, r.subresource))
 		}
-		good++
 	}
-	if good > 0 {
-		k.add(checkOK, "definitions", fmt.Sprintf("%d of %d are of this version", good, len(k.wanted)), "")
-	}
+	return all, nil
 }
 
-// userRights checks what the user needs for the commands of this plugin.
+// userRights checks what the user needs to see rollouts, and to steer them.
 func (k *checker) userRights(ctx context.Context) {
-	kinds := append(slices.Clone(pausable), source.Node, source.Pod)
 	for _, verb := range []string{"list", "patch"} {
-		var denied []string
-		for _, kind := range kinds {
-			review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: k.access(kind, verb, "", k.src.Namespace)}}
-			if err := k.src.Review(ctx, source.OwnAccess, review); err != nil {
-				k.unread("your rights", err)
-				return
-			}
-			if !review.Status.Allowed && (verb == "list" || kind != source.Pod) {
-				denied = append(denied, kind.Resource.Resource)
-			}
+		var rights []right
+		for _, kind := range append(slices.Clone(pausable), source.Node) {
+			rights = append(rights, right{verb, kind, ""})
 		}
-		all := text.Or(denied)
+		lacks, err := denied(k.src.Namespace, rights, func(a *authorizationv1.ResourceAttributes) (bool, error) {
+			r := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: a}}
+			err := k.src.Review(ctx, source.OwnAccess, r)
+			return r.Status.Allowed, err
+		})
 		switch {
-		case len(denied) == 0:
-			k.add(checkOK, "your rights", "you may "+verb+" rollouts, budgets and nodes", "")
-		case verb == "list":
-			k.add(checkProblem, "your rights", "you may not list "+all, "ask for a role that may list and watch these")
+		case len(lacks) == 0:
+			k.add("your rights", err, "you may "+verb+" rollouts, budgets and nodes", "")
+		case verb == "patch": // Who only looks need not steer.
+			k.all = append(k.all, checked{checkUnknown, "your rights", "you may not " + text.Or(lacks) + ", so you can't steer these", ""})
 		default:
-			k.add(checkUnknown, "your rights", "you may not patch "+all, "without that, you can't steer these; ask for it if you have to")
+			k.add("your rights", nil, "you may not "+text.Or(lacks), "ask for a role that may list and watch these")
 		}
 	}
-}
-
-func (*checker) access(kind *source.Kind, verb, subresource, namespace string) *authorizationv1.ResourceAttributes {
-	if !kind.Namespaced {
-		namespace = ""
-	}
-	r := kind.Resource
-	return &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: verb, Group: r.Group, Version: r.Version, Resource: r.Resource, Subresource: subresource}
 }
 
 // operator checks the Deployment of the operator, and its version.
 func (k *checker) operator(d *appsv1.Deployment) {
-	subject, is := "operator "+d.Namespace+"/"+d.Name, source.OperatorVersion(d)
-	switch differs := skew(k.plugin, is); {
-	case d.Status.ReadyReplicas == 0:
-		k.add(checkProblem, subject, "no pod of it is ready", "kubectl describe pods -n "+d.Namespace+" -l app.kubernetes.io/name=moult")
-	case differs != "":
-		k.add(checkProblem, subject, "version "+is+", this plugin is "+k.plugin, differs)
-	default:
-		k.add(checkOK, subject, fmt.Sprintf("version %s, %d of %d ready", is, d.Status.ReadyReplicas, ptr.Deref(d.Spec.Replicas, 1)), "")
+	subject, is, advice := "operator "+d.Namespace+"/"+d.Name, source.OperatorVersion(d), ""
+	if advice = skew(k.plugin, is); d.Status.ReadyReplicas == 0 {
+		advice = "kubectl describe pods -n " + d.Namespace + " -l " + metav1.FormatLabelSelector(d.Spec.Selector)
 	}
+	k.add(subject, nil, fmt.Sprintf("version %s, %d of %d ready", is, d.Status.ReadyReplicas, ptr.Deref(d.Spec.Replicas, 1)), advice)
 }
 
 // plansNamespace is where an operator has its Lease and the Jobs of Plans.
 func plansNamespace(d *appsv1.Deployment) string {
-	for _, c := range d.Spec.Template.Spec.Containers {
-		for _, e := range c.Env {
-			if e.Name == "SYSTEM_UPGRADE_CONTROLLER_NAMESPACE" && e.Value != "" {
-				return e.Value
-			}
+	for _, e := range d.Spec.Template.Spec.Containers[0].Env {
+		if e.Name == "SYSTEM_UPGRADE_CONTROLLER_NAMESPACE" && e.Value != "" {
+			return e.Value
 		}
 	}
 	return source.PlansNamespace
@@ -234,97 +222,69 @@ func (k *checker) lease(ctx context.Context, d *appsv1.Deployment) {
 	name, namespace := d.Spec.Template.Labels[upgradev1.LabelController], plansNamespace(d)
 	subject, logs := "lease "+namespace+"/"+name, "see its log: kubectl logs -n "+d.Namespace+" deploy/"+d.Name
 	u, err := k.src.In(namespace, source.Lease).Get(ctx, name, metav1.GetOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		k.unread(subject, err)
+	if apierrors.IsNotFound(err) {
+		k.add(subject, nil, "no operator has ever held it, so nothing is updated", logs)
+		return
+	} else if err != nil {
+		k.add(subject, err, "", "")
 		return
 	}
-	var spec coordinationv1.LeaseSpec
-	if err == nil {
-		spec = source.As[coordinationv1.Lease](u).Spec
-	}
+	spec := source.As[coordinationv1.Lease](u).Spec
 	holder := ptr.Deref(spec.HolderIdentity, "")
 	ends := ptr.Deref(spec.RenewTime, metav1.MicroTime{}).Add(time.Duration(ptr.Deref(spec.LeaseDurationSeconds, 0)) * time.Second)
 	switch {
-	case holder == "":
-		k.add(checkProblem, subject, "no operator holds it, so nothing is updated", logs)
-	case ends.Before(k.now):
-		k.add(checkProblem, subject, holder+" has not renewed it in time, so nothing is updated", logs)
+	case holder == "" || ends.Before(k.now):
+		k.add(subject, nil, cmp.Or(holder, "no operator")+" has not renewed it in time, so nothing is updated", logs)
 	case !strings.HasPrefix(holder, d.Name+"-"):
-		k.add(checkProblem, subject, holder+" holds it, which is no pod of "+d.Namespace+"/"+d.Name, "stop the other operator, such as system-upgrade-controller")
+		k.add(subject, nil, holder+" holds it, which is no pod of "+d.Namespace+"/"+d.Name, "stop the other operator, such as system-upgrade-controller")
 	default:
-		k.add(checkOK, subject, holder+" holds it", "")
+		k.add(subject, nil, holder+" holds it", "")
 	}
 }
 
-// operatorRights checks what the operator needs most for the rollouts that there are. The role of config/rbac has more.
-func (k *checker) operatorRights(ctx context.Context, d *appsv1.Deployment, found *source.Found) {
-	account := d.Namespace + ":" + cmp.Or(d.Spec.Template.Spec.ServiceAccountName, "default")
-	subject, plans := "rights of "+strings.Replace(account, ":", "/", 1), plansNamespace(d)
-	needs := []*authorizationv1.ResourceAttributes{k.access(source.Lease, "update", "", plans), k.access(source.Node, "patch", "", ""), k.access(source.Budget, "patch", "status", "")}
-	if len(found.Plans) > 0 {
-		needs = append(needs, k.access(source.Plan, "patch", "status", plans), k.access(source.Job, "create", "", plans))
+// operatorRights checks what the operator needs most. Its roles have more.
+func (k *checker) operatorRights(ctx context.Context, d *appsv1.Deployment) {
+	account := d.Spec.Template.Spec.ServiceAccountName
+	rights := []right{
+		{"update", source.Lease, ""}, {"patch", source.Node, ""}, {"create", source.Pod, "eviction"}, {"patch", source.Budget, "status"},
+		{"patch", source.Plan, "status"}, {"create", source.Job, ""}, {"patch", source.DaemonSet, "status"}, {"create", source.Pod, ""}, {"patch", source.NodeRollout, "status"},
 	}
-	if len(found.DaemonSets) > 0 {
-		needs = append(needs, k.access(source.DaemonSet, "patch", "status", ""), k.access(source.Pod, "create", "", ""), k.access(source.Pod, "delete", "", ""))
-	}
-	if len(found.NodeRollouts) > 0 {
-		needs = append(needs, k.access(source.NodeRollout, "patch", "status", ""))
-	}
-	if len(found.Plans)+len(found.NodeRollouts) > 0 {
-		needs = append(needs, k.access(source.Pod, "create", "eviction", ""))
-	}
-	if slices.ContainsFunc(found.NodeRollouts, func(r v1alpha1.NodeRollout) bool { return r.Spec.Replacement != nil }) {
-		needs = append(needs, k.access(source.Node, "delete", "", ""))
-	}
-	var denied []string
-	for _, of := range needs {
-		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-			User: "system:serviceaccount:" + account, Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + d.Namespace, "system:authenticated"}, ResourceAttributes: of,
+	lacks, err := denied(plansNamespace(d), rights, func(a *authorizationv1.ResourceAttributes) (bool, error) {
+		groups := []string{"system:serviceaccounts", "system:serviceaccounts:" + d.Namespace, "system:authenticated"}
+		r := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: "system:serviceaccount:" + d.Namespace + ":" + account, Groups: groups, ResourceAttributes: a,
 		}}
-		if err := k.src.Review(ctx, source.Access, review); err != nil {
-			k.unread(subject, err)
-			return
-		}
-		if !review.Status.Allowed {
-			denied = append(denied, of.Verb+" "+text.JoinNonEmpty("/", of.Resource, of.Subresource))
-		}
+		err := k.src.Review(ctx, source.Access, r)
+		return r.Status.Allowed, err
+	})
+	message, advice := "it may do what it needs", ""
+	if len(lacks) > 0 {
+		message, advice = "it may not "+text.Or(lacks), "apply the roles and bindings of version "+source.OperatorVersion(d)
 	}
-	if len(denied) > 0 {
-		k.add(checkProblem, subject, "it may not "+text.Or(denied), "apply the roles and bindings of version "+source.OperatorVersion(d))
-		return
-	}
-	k.add(checkOK, subject, "it may do what the rollouts in the cluster need", "")
+	k.add("rights of "+d.Namespace+"/"+account, err, message, advice)
 }
 
-// policy checks that a policy is there, and that its binding makes it deny. One that is not needed may be missing.
-func (k *checker) policy(ctx context.Context, name string, needed bool) {
-	subject := "policy " + name
+// policy checks that a policy is there, and that its binding makes it deny.
+func (k *checker) policy(ctx context.Context, name string) {
+	message, advice := "it does not deny", "apply the policies of this version: without them, a stolen token can change more than it should"
 	_, errPolicy := k.src.In("", source.Policy).Get(ctx, name, metav1.GetOptions{})
-	u, errBinding := k.src.In("", source.PolicyBinding).Get(ctx, name, metav1.GetOptions{})
-	message := "its binding does not make it deny"
-	switch err := cmp.Or(errPolicy, errBinding); {
-	case apierrors.IsNotFound(err) && !needed:
-		return
-	case apierrors.IsNotFound(err):
-		message = "the ValidatingAdmissionPolicy or its binding is not there"
-	case err != nil:
-		k.unread(subject, err)
-		return
-	default:
-		if spec := source.As[admissionv1.ValidatingAdmissionPolicyBinding](u).Spec; spec.PolicyName == name && slices.Contains(spec.ValidationActions, admissionv1.Deny) {
-			k.add(checkOK, subject, "it is in force", "")
-			return
+	u, err := k.src.In("", source.PolicyBinding).Get(ctx, name, metav1.GetOptions{})
+	if err = cmp.Or(errPolicy, err); apierrors.IsNotFound(err) {
+		message, err = "the ValidatingAdmissionPolicy or its binding is not there", nil
+	} else if err == nil {
+		spec := source.As[admissionv1.ValidatingAdmissionPolicyBinding](u).Spec
+		if spec.PolicyName == name && slices.Contains(spec.ValidationActions, admissionv1.Deny) {
+			message, advice = "it is in force", ""
 		}
 	}
-	k.add(checkProblem, subject, message, "apply the policies of this version: without them, a stolen token can change more than it should")
+	k.add("policy "+name, err, message, advice)
 }
 
 // agent checks that the agents of a DaemonSet are ready.
 func (k *checker) agent(d *appsv1.DaemonSet) {
-	subject, message := "agents "+d.Namespace+"/"+d.Name, fmt.Sprintf("%d of %d ready", d.Status.NumberReady, d.Status.DesiredNumberScheduled)
-	if d.Status.NumberReady < d.Status.DesiredNumberScheduled {
-		k.add(checkProblem, subject, message, "kubectl get pods -n "+d.Namespace+" -o wide -l "+metav1.FormatLabelSelector(d.Spec.Selector))
-		return
+	ready, desired, advice := d.Status.NumberReady, d.Status.DesiredNumberScheduled, ""
+	if ready < desired {
+		advice = "kubectl get pods -n " + d.Namespace + " -o wide -l " + metav1.FormatLabelSelector(d.Spec.Selector)
 	}
-	k.add(checkOK, subject, message, "")
+	k.add("agents "+d.Namespace+"/"+d.Name, nil, fmt.Sprintf("%d of %d ready", ready, desired), advice)
 }

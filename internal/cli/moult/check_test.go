@@ -49,7 +49,7 @@ func installed(change func(*installation)) *installation {
 	i := &installation{
 		operator: &appsv1.Deployment{
 			ObjectMeta: named("moult-system", "moult", "moult"),
-			Spec: appsv1.DeploymentSpec{Replicas: ptr.To[int32](2), Template: corev1.PodTemplateSpec{
+			Spec: appsv1.DeploymentSpec{Replicas: ptr.To[int32](2), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app.kubernetes.io/name": "moult"}}, Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{upgradev1.LabelController: "suc"}},
 				Spec: corev1.PodSpec{ServiceAccountName: "moult", Containers: []corev1.Container{{
 					Name: "moult", Image: "registry.example:5000/moult:v1.2.0@sha256:0123456789012345678901234567890123456789012345678901234567890123",
@@ -216,8 +216,8 @@ func TestSkew(t *testing.T) {
 		{"v1.2.3", "v1.2.0", ""},
 		{"v1.2.3", "dev", ""},
 		{"v0.0.0-0123456", "v1.2.0", ""},
-		{"v1.3.0", "v1.2.9", "the operator is older than the other: use a plugin of v1.2, as the operator is"},
-		{"v1.2.3", "v1.3.0-rc.1", "the plugin is older than the other: use a plugin of v1.3, as the operator is"},
+		{"v1.3.0", "v1.2.9", "the operator is older: use a plugin of v1.2, as the operator is"},
+		{"v1.2.3", "v1.3.0-rc.1", "the plugin is older: use a plugin of v1.3, as the operator is"},
 	} {
 		if got := skew(tc.plugin, tc.operator); got != tc.want {
 			t.Errorf("%s, %s: %q, want %q", tc.plugin, tc.operator, got, tc.want)

@@ -19,6 +19,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -39,37 +41,29 @@ type command struct {
 	color   *flags.Choice
 }
 
-// The values of --color.
-const (
-	colorAuto   = "auto"
-	colorAlways = "always"
-	colorNever  = "never"
-)
-
 // NewCommand makes the command with all its verbs. The config says which cluster and namespace.
 func NewCommand(clk clock.WithTicker, streams genericiooptions.IOStreams, cluster source.Config) *cobra.Command {
-	root := &cobra.Command{
-		Use:   "kubectl-moult",
-		Short: "See and steer rolling changes across the nodes of a cluster",
-		Long: `See and steer rolling changes across the nodes of a cluster.
-
-Exit codes: 0 done; 1 it failed, or check found a problem; 2 status --until-complete: a rollout is stalled; 3 --timeout has passed.`,
-		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl moult"},
-		SilenceUsage:  true,
-		SilenceErrors: true,
-	}
-	c := command{streams, clk, cluster, &flags.Choice{Value: colorAuto}}
-	var timeout time.Duration
-	root.PersistentFlags().DurationVar(&timeout, "timeout", 0, "How long the command may take, such as 30s. 0 is no limit.")
-	c.color.AddPersistent(root, "color", `"auto" (on a terminal, unless $NO_COLOR is set), "always" or "never".`, colorAuto, colorAlways, colorNever)
+	root := help("kubectl-moult", `See and steer rolling changes across the nodes of a cluster.
+Exit codes: 0 done; 1 it failed, or check found a problem; 2 status --until-complete: a rollout is stalled; 3 --timeout has passed.`, "")
+	root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl moult"}
+	root.SilenceUsage, root.SilenceErrors = true, true
+	timeout := root.PersistentFlags().Duration("timeout", 0, "How long the command may take, such as 30s. 0 is no limit.")
+	c := command{streams, clk, cluster, &flags.Choice{}}
+	c.color.Add(root, "color", "", `"always", "never", or "auto": on a terminal, unless $NO_COLOR is set. Default auto.`, "auto", "always", "never")
 	root.AddCommand(newStatus(c), newList(c), newEvents(c), newWhy(c), newPreview(c), newCheck(c), newVersion(c), newUI(c), newUninstallCheck(c))
 	for _, verb := range []func(*steerCommand) *cobra.Command{newPause, newResume, newAbort, newUndo, newApprove, newRetry} {
 		root.AddCommand(verb(&steerCommand{command: c}))
 	}
 	for _, cmd := range root.Commands() {
-		cmd.RunE = within(&timeout, cmd.RunE)
+		cmd.RunE = within(timeout, cmd.RunE)
 	}
 	return root
+}
+
+// help makes a command with two lines of help, of which the first is its summary, and examples.
+func help(use, lines, examples string) *cobra.Command {
+	short, _, _ := strings.Cut(lines, "\n")
+	return &cobra.Command{Use: use, Short: strings.TrimSuffix(short, "."), Long: lines, Example: examples}
 }
 
 // within limits how long a command runs; 0 does not.
@@ -107,8 +101,8 @@ func (e exitError) ExitCode() int { return e.code }
 // terminal is what the command writes to, with colours as --color says.
 func (c *command) terminal() text.Terminal {
 	t := text.TerminalOf(c.Out)
-	if c.color != nil && c.color.Value != colorAuto {
-		t.Colour = c.color.Value == colorAlways
+	if c.color != nil && slices.Contains([]string{"always", "never"}, c.color.Value) {
+		t.Colour = c.color.Value == "always"
 	}
 	return t
 }
@@ -123,10 +117,10 @@ func (c *command) print(l text.Lines) error {
 func (c *command) printTable(rows [][]string) error {
 	table := printers.GetNewTabWriter(c.Out)
 	for _, row := range rows {
-		for i, cell := range row {
-			fmt.Fprint(table, text.When(i > 0, "\t")+text.Clean(cell))
+		for i := range row {
+			row[i] = text.Clean(row[i])
 		}
-		fmt.Fprintln(table)
+		fmt.Fprintln(table, strings.Join(row, "\t"))
 	}
 	return table.Flush()
 }
@@ -137,3 +131,11 @@ func (c *command) note(src *source.Source) {
 		fmt.Fprintln(c.ErrOut, note)
 	}
 }
+
+// identified is what programs need to know of content that is no object of the API.
+type identified struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+}
+
+func identify(kind string) identified { return identified{flags.Version, kind} }

@@ -18,18 +18,16 @@ import (
 	"moult.dev/moult/internal/cli/flags"
 	"moult.dev/moult/internal/cli/source"
 	"moult.dev/moult/internal/cli/text"
+	"moult.dev/moult/internal/view"
 )
 
 func newEvents(c command) *cobra.Command {
 	var output flags.Output
-	cmd := &cobra.Command{
-		Use:   "events ROLLOUT",
-		Short: "Show the Events of a rollout and of its nodes, the oldest first",
-		Long: `Show the Events of a rollout and of its nodes, the oldest first.
+	cmd := help("events ROLLOUT",
+		`Show the Events of a rollout and of its nodes, the oldest first.
 The API server keeps Events for an hour, unless it is set otherwise.`,
-		Example: `  kubectl moult events k3s-agent -n system-upgrade
-  kubectl moult events nr/bottlerocket -o yaml`,
-	}
+		`  kubectl moult events k3s-agent -n system-upgrade
+  kubectl moult events nr/bottlerocket -o yaml`)
 	output.Add(cmd, flags.JSON, flags.YAML, flags.Name)
 	return source.Verb(c.cluster, cmd, source.Rollouts, func(ctx context.Context, src *source.Source, named source.Target) error {
 		events, err := c.eventsOf(ctx, src, named)
@@ -63,17 +61,14 @@ func (c *command) eventsOf(ctx context.Context, src *source.Source, named source
 		return nil, err
 	}
 	c.note(src)
-	nodes := map[string]bool{}
-	for i := range s.rollouts {
-		for j := range s.rollouts[i].Nodes {
-			nodes[s.rollouts[i].Nodes[j].Node] = true
-		}
+	isNode := func(name string) bool {
+		return slices.ContainsFunc(s.rollouts[0].Nodes, func(n view.Node) bool { return n.Node == name })
 	}
 	events := []corev1.Event{}
 	for field, value := range map[string]string{"involvedObject.uid": string(o.GetUID()), "involvedObject.kind": source.Node.Name} {
 		options := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(field, value).String()}
 		err := source.Each(ctx, src.Core.Events(""), options, func(e *corev1.Event) {
-			if e.InvolvedObject.Kind == source.Node.Name && !nodes[e.InvolvedObject.Name] {
+			if e.InvolvedObject.Kind == source.Node.Name && !isNode(e.InvolvedObject.Name) {
 				return
 			}
 			e.APIVersion, e.Kind = corev1.SchemeGroupVersion.String(), "Event"
@@ -91,13 +86,8 @@ func (c *command) eventsOf(ctx context.Context, src *source.Source, named source
 
 // lastSeen is when an Event happened last.
 func lastSeen(e *corev1.Event) time.Time {
-	switch {
-	case e.Series != nil:
+	if e.Series != nil {
 		return e.Series.LastObservedTime.Time
-	case !e.LastTimestamp.IsZero():
-		return e.LastTimestamp.Time
-	case !e.EventTime.IsZero():
-		return e.EventTime.Time
 	}
-	return e.CreationTimestamp.Time
+	return cmp.Or(e.LastTimestamp.Time, e.EventTime.Time, e.CreationTimestamp.Time)
 }

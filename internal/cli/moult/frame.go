@@ -71,7 +71,7 @@ func drawHeader(r *view.Rollout, now time.Time) text.Lines {
 	all = append(all, drawScaleSets(r, now)...)
 	all = append(all, drawSteering(r, now)...)
 	inNodes := func(n view.Node) bool { return strings.HasPrefix(n.Message, r.Message) }
-	if r.Message != "" && !slices.ContainsFunc(r.Nodes, inNodes) && !isSteeringMessage(r) {
+	if inWave := waveMessage(r); r.Message != "" && !slices.ContainsFunc(r.Nodes, inNodes) && (inWave == "" || !strings.Contains(r.Message, inWave)) {
 		all.Add(stateStyles[r.State].Of("  " + r.Message))
 	}
 	return all

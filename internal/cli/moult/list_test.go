@@ -152,7 +152,7 @@ func TestHelp(t *testing.T) {
 	root := NewCommand(clocktesting.NewFakeClock(now), genericiooptions.IOStreams{}, nil)
 	for _, cmd := range root.Commands() {
 		lines := strings.Split(strings.TrimSpace(cmd.Long), "\n")
-		if cmd.Short == "" || cmd.Example == "" || len(lines) > 2 {
+		if cmd.Short == "" || cmd.Example == "" || len(lines) != 2 {
 			t.Errorf("%s has %d lines of help, and examples %q", cmd.Name(), len(lines), cmd.Example)
 		}
 		for _, line := range lines {
@@ -166,9 +166,9 @@ func TestHelp(t *testing.T) {
 // TestColor: --color decides, and else the terminal, which a test has none of.
 func TestColor(t *testing.T) {
 	for value, want := range map[string]bool{"": false, "--color=auto": false, "--color=never": false, "--color=always": true} {
-		color := &flags.Choice{Value: colorAuto}
+		color := &flags.Choice{}
 		cmd := &cobra.Command{}
-		color.AddPersistent(cmd, "color", "", colorAuto, colorAlways, colorNever)
+		color.Add(cmd, "color", "", "", "auto", "always", "never")
 		if err := cmd.ParseFlags(strings.Fields(value)); err != nil {
 			t.Fatal(err)
 		}

@@ -3,10 +3,7 @@
 package moult
 
 import (
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/cli/flags"
 	"moult.dev/moult/internal/cli/source"
 	"moult.dev/moult/internal/view"
 )
@@ -28,43 +25,28 @@ type rolloutObject struct {
 
 // budgetObject is a NodeDisruptionBudget as it is printed for programs.
 type budgetObject struct {
-	metav1.TypeMeta `json:",inline"`
-	Metadata        metadata `json:"metadata"`
+	identified
+	Metadata metadata `json:"metadata"`
 	*view.Budget
 }
 
 // statusObject is what status prints for programs.
 type statusObject struct {
-	metav1.TypeMeta `json:",inline"`
-	Needs           []need          `json:"needs"`
-	Items           []rolloutObject `json:"items"`
-	Budgets         []budgetObject  `json:"budgets"`
-}
-
-// outputType identifies what is printed and is no object of the API.
-func outputType(kind string) metav1.TypeMeta {
-	return metav1.TypeMeta{APIVersion: flags.Version, Kind: kind}
-}
-
-func newRolloutObject(r *view.Rollout) rolloutObject {
-	return rolloutObject{source.KindOf(r.Kind).Resource.GroupVersion().String(), metadata{r.Namespace, r.Name}, r, r.Reason()}
-}
-
-func rolloutObjects(rollouts []view.Rollout) []rolloutObject {
-	all := make([]rolloutObject, len(rollouts))
-	for i := range rollouts {
-		all[i] = newRolloutObject(&rollouts[i])
-	}
-	return all
+	identified
+	Needs   []need          `json:"needs"`
+	Items   []rolloutObject `json:"items"`
+	Budgets []budgetObject  `json:"budgets"`
 }
 
 func newStatusObject(s *shown) statusObject {
-	o := statusObject{TypeMeta: outputType("RolloutStatusList"), Needs: needs(s), Items: rolloutObjects(s.rollouts), Budgets: make([]budgetObject, len(s.budgets))}
+	o := statusObject{identify("RolloutStatusList"), needs(s), []rolloutObject{}, []budgetObject{}}
+	for i := range s.rollouts {
+		r := &s.rollouts[i]
+		o.Items = append(o.Items, rolloutObject{source.KindOf(r.Kind).Resource.GroupVersion().String(), metadata{r.Namespace, r.Name}, r, r.Reason()})
+	}
 	for i := range s.budgets {
 		b := &s.budgets[i]
-		o.Budgets[i] = budgetObject{
-			metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: source.Budget.Name}, metadata{Name: b.Name}, b,
-		}
+		o.Budgets = append(o.Budgets, budgetObject{identified{v1alpha1.GroupVersion.String(), source.Budget.Name}, metadata{Name: b.Name}, b})
 	}
 	return o
 }

@@ -18,26 +18,20 @@ import (
 var pausable = slices.Concat(source.Rollouts, []*source.Kind{source.Budget})
 
 func newPause(c *steerCommand) *cobra.Command {
-	return c.complete(&cobra.Command{
-		Use:   "pause ROLLOUT",
-		Short: "Pause a rollout or a budget",
-		Long: `Pause a rollout (spec.strategy.paused): no more nodes are started, and turns that have begun go on, as does the canary of an ExtendedDaemonSet.
-ndb/NAME pauses a NodeDisruptionBudget (spec.paused): no rollout may take any of the nodes that it selects.`,
-		Example: `  kubectl moult pause k3s-agent -n system-upgrade
+	return c.complete(help("pause ROLLOUT",
+		`Pause a rollout or a budget: no more nodes are started. Turns that have begun go on, as does the canary of an ExtendedDaemonSet.
+Sets spec.strategy.paused. ndb/NAME pauses a NodeDisruptionBudget (spec.paused): no rollout may take any of its nodes.`,
+		`  kubectl moult pause k3s-agent -n system-upgrade
   kubectl moult pause nr/bottlerocket
-  kubectl moult pause ndb/production`,
-	}, pausable, func(ctx context.Context, named source.Target) error { return c.setPaused(ctx, named, true) })
+  kubectl moult pause ndb/production`), pausable, func(ctx context.Context, named source.Target) error { return c.setPaused(ctx, named, true) })
 }
 
 func newResume(c *steerCommand) *cobra.Command {
-	return c.complete(&cobra.Command{
-		Use:   "resume ROLLOUT",
-		Short: "Resume a paused rollout or budget",
-		Long: `Resume a paused rollout (removes spec.strategy.paused), or with ndb/NAME a NodeDisruptionBudget.
-Other reasons may still keep nodes waiting: see kubectl moult why NODE.`,
-		Example: `  kubectl moult resume k3s-agent -n system-upgrade
-  kubectl moult resume ndb/production`,
-	}, pausable, func(ctx context.Context, named source.Target) error { return c.setPaused(ctx, named, false) })
+	return c.complete(help("resume ROLLOUT",
+		`Resume a paused rollout or budget.
+Removes spec.strategy.paused. Other reasons may still keep nodes waiting: see kubectl moult why NODE.`,
+		`  kubectl moult resume k3s-agent -n system-upgrade
+  kubectl moult resume ndb/production`), pausable, func(ctx context.Context, named source.Target) error { return c.setPaused(ctx, named, false) })
 }
 
 func (c *steerCommand) setPaused(ctx context.Context, named source.Target, paused bool) error {

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/api/v1alpha1"
@@ -35,19 +34,15 @@ type previewCommand struct {
 
 func newPreview(base command) *cobra.Command {
 	c := &previewCommand{command: base}
-	cmd := &cobra.Command{
-		Use:   "preview ROLLOUT|FILE",
-		Short: "Say what a rollout would do: which nodes, in which order, when, and what a drain would do there",
-		Long: `Say what a rollout would do: which nodes start now, why and until when the others wait, and which pods a drain would evict. Nothing is written.
+	cmd := help("preview ROLLOUT|FILE",
+		`Say what a rollout would do: which nodes, in which order, when, and what a drain would do there. Nothing is written.
 FILE is a manifest: an existing file, a name that ends in .yaml, .yml or .json, or - for the standard input. It need not be in the cluster.`,
-		Example: `  kubectl moult preview k3s-agent -n system-upgrade
+		`  kubectl moult preview k3s-agent -n system-upgrade
   kubectl moult preview -f plan.yaml --all
   kubectl moult preview nr/bottlerocket --turn 8m
-  kustomize build . | kubectl moult preview -f -`,
-		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: source.Complete(c.cluster, source.Rollouts...),
-		RunE:              func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args) },
-	}
+  kustomize build . | kubectl moult preview -f -`)
+	cmd.Args, cmd.ValidArgsFunction = cobra.MaximumNArgs(1), source.Complete(c.cluster, source.Rollouts...)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args) }
 	cmd.Flags().StringVarP(&c.file, "filename", "f", "", "Manifest with the rollout; - is the standard input.")
 	cmd.Flags().IntVar(&c.limit, "nodes", 10, "For how many nodes to show the pods, and how many of those that wait.")
 	cmd.Flags().BoolVar(&c.all, "all", false, "Show all nodes, and the pods of each, as -o wide does.")
@@ -91,7 +86,7 @@ func isFile(arg string) bool {
 
 // result is what is shown of one rollout.
 type result struct {
-	metav1.TypeMeta `json:",inline"`
+	identified
 	view.Preview
 	// Drains says what a drain would do on the first nodes.
 	Drains []drained `json:"drains,omitempty"`
@@ -132,7 +127,7 @@ func (c *previewCommand) show(ctx context.Context, name string) error {
 
 // preview looks at one rollout.
 func (c *previewCommand) preview(ctx context.Context, s *subject, cluster *view.Cluster) (r result, err error) {
-	r.TypeMeta = outputType("RolloutPreview")
+	r.identified = identify("RolloutPreview")
 	if slices.ContainsFunc(s.order, func(o v1alpha1.Order) bool { return o.By == v1alpha1.OrderFewestEvictionsFirst }) {
 		cluster.Evictions(c.countEvictions(ctx))
 	}

@@ -24,16 +24,13 @@ var retryable = []*source.Kind{source.Node, source.Plan, source.NodeRollout}
 
 func newRetry(c *steerCommand) *cobra.Command {
 	var rollout string
-	cmd := c.complete(&cobra.Command{
-		Use:   "retry NODE|ROLLOUT",
-		Short: "Retry failed turns: on a node, or of a rollout on all its nodes",
-		Long: `Retry failed turns once (annotation moult.dev/retry): of every rollout that has failed on a NODE, or of a rollout on all its failed nodes.
-Windows, budgets and concurrency hold for them as for others. It fails when nothing has failed.`,
-		Example: `  kubectl moult retry worker-7
+	cmd := c.complete(help("retry NODE|ROLLOUT",
+		`Retry failed turns once: of every rollout that has failed on a NODE, or of a rollout on all its failed nodes.
+Sets the annotation moult.dev/retry. Windows, budgets and concurrency hold as for other turns. It fails when nothing has failed.`,
+		`  kubectl moult retry worker-7
   kubectl moult retry worker-7 --rollout k3s-agent -n system-upgrade
   kubectl moult retry plan/k3s-agent -n system-upgrade
-  kubectl moult retry nr/bottlerocket`,
-	}, retryable, func(ctx context.Context, named source.Target) error { return c.retry(ctx, named, rollout) })
+  kubectl moult retry nr/bottlerocket`), retryable, func(ctx context.Context, named source.Target) error { return c.retry(ctx, named, rollout) })
 	cmd.Flags().StringVar(&rollout, "rollout", "", "With a NODE: only if this rollout, and no other, has failed there.")
 	return cmd
 }

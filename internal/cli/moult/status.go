@@ -26,22 +26,19 @@ type statusCommand struct {
 
 func newStatus(base command) *cobra.Command {
 	c := &statusCommand{command: base}
-	cmd := &cobra.Command{
-		Use:   "status [ROLLOUT]",
-		Short: "Show the state of rollouts: what needs a person, which nodes are updated, which are not, and why",
-		Long: `Show the state of rollouts: first what needs a person, then each rollout with its nodes, then budgets. -o wide has a line for every node.
-A rollout is named NAME, plan/NAME, eds/NAME (ExtendedDaemonSet) or nr/NAME (NodeRollout).`,
-		Example: `  kubectl moult status -A
+	cmd := help("status [ROLLOUT]",
+		`Show the state of rollouts: what needs a person, which nodes are updated, which are not, and why.
+A rollout is named NAME, plan/NAME, eds/NAME (ExtendedDaemonSet) or nr/NAME (NodeRollout). -o wide has a line for every node.`,
+		`  kubectl moult status -A
   kubectl moult status -n system-upgrade --watch
-  kubectl moult status k3s-agent -n system-upgrade --until-complete
-  kubectl moult status eds/node-exporter -n monitoring -o wide`,
-		Args: cobra.MaximumNArgs(1),
-		PreRunE: func(*cobra.Command, []string) error {
-			if (c.watch || c.untilComplete) && c.output.Structured() {
-				return errors.New("--output for programs shows rollouts once, --watch and --until-complete follow them: use one of them")
-			}
-			return nil
-		},
+  kubectl moult status k3s-agent -n system-upgrade --until-complete --timeout 1h
+  kubectl moult status eds/node-exporter -n monitoring -o wide`)
+	cmd.Args = cobra.MaximumNArgs(1)
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if (c.watch || c.untilComplete) && c.output.Structured() {
+			return errors.New("--output for programs shows rollouts once, --watch and --until-complete follow them: use one of them")
+		}
+		return nil
 	}
 	source.AddAllNamespaces(cmd)
 	cmd.Flags().BoolVarP(&c.watch, "watch", "w", false, "Follow the rollouts until Ctrl-C.")
@@ -62,7 +59,7 @@ func (c *statusCommand) show(ctx context.Context, src *source.Source, named sour
 	c.note(src)
 	switch {
 	case c.output.Structured() && named.Name != "" && (src.Namespace != "" || named.Kind == source.NodeRollout) && len(s.rollouts) == 1:
-		return c.output.Print(c.Out, newRolloutObject(&s.rollouts[0]))
+		return c.output.Print(c.Out, newStatusObject(s).Items[0])
 	case c.output.Structured():
 		return c.output.Print(c.Out, newStatusObject(s))
 	case len(s.rollouts) == 0:

@@ -75,6 +75,13 @@ func TestAPI(t *testing.T) {
 		"hosts":   steerANodeRollout,
 		"retries": retryANodeRollout,
 		"turns":   retryMachines,
+		"abort":   abortAPlan,
+		"fails":   abortACanary,
+		"undo":    undoAPlan,
+		"back":    undoADaemonSet,
+		"older":   undoANodeRollout,
+		"lists":   listAndShowEvents,
+		"check":   checkTheInstallation,
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := &bench{Client: c, t: t, config: config, namespace: "steer-" + name}

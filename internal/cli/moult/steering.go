@@ -3,7 +3,6 @@
 package moult
 
 import (
-	"strings"
 	"time"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
@@ -28,16 +27,6 @@ func drawSteering(r *view.Rollout, now time.Time) text.Lines {
 		}
 		all.Add(text.Yellow.Of("  "+paused+": nothing new starts"), text.Dim.When(!now.IsZero(), "  (%s)", resume))
 	}
-	if r.Halted != "" {
-		all.Add(text.Red.Of("  halted: " + r.Halted))
-	}
-	if c := r.Canary; c != nil && c.State != view.CanaryProgressing {
-		style, did := text.Yellow, "paused"
-		if c.State == view.CanaryFailed {
-			style, did = text.Red, "failed"
-		}
-		all.Add(style.Of("  canary " + c.Revision + " " + did + colon(string(c.Reason)) + colon(c.Message)))
-	}
 	if w := r.Wave; w != nil && r.State != view.Complete {
 		message := waveMessage(r)
 		all.Add(
@@ -55,12 +44,6 @@ func unpauseCommand(annotation, namespace, name string) string {
 		verb = "unfreeze-rollout"
 	}
 	return "kubectl eds " + verb + " " + name + " -n " + namespace
-}
-
-// isSteeringMessage reports whether the rollout's message says only what these lines say.
-func isSteeringMessage(r *view.Rollout) bool {
-	contains := func(part string) bool { return part != "" && strings.Contains(r.Message, part) }
-	return r.Canary != nil && r.Canary.State == view.CanaryFailed && contains(r.Canary.Revision) || contains(r.Halted) || contains(waveMessage(r))
 }
 
 // waveMessage is what the wave's state does not say already.

@@ -7,24 +7,14 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"moult.dev/moult/internal/cli/flags"
 	"moult.dev/moult/internal/cli/source"
-	"moult.dev/moult/internal/cli/text"
 )
 
-// versions is what version prints.
-type versions struct {
-	metav1.TypeMeta `json:",inline"`
-	// Plugin is the version of this program.
-	Plugin    string     `json:"plugin"`
-	Operators []operator `json:"operators"`
-}
-
-// operator is one Deployment of the operator.
-type operator struct {
+// operatorVersion is the version of one Deployment of the operator.
+type operatorVersion struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	Version   string `json:"version"`
@@ -34,43 +24,39 @@ type operator struct {
 
 func newVersion(c command) *cobra.Command {
 	var output flags.Output
-	cmd := &cobra.Command{
-		Use:   "version",
-		Short: "Show the versions of the plugin and of the operator, and whether they work together",
-		Long: `Show the versions of the plugin and of the operator, and whether they work together.
+	cmd := help("version",
+		`Show the versions of the plugin and of the operator, and whether they work together.
 The operator's is the tag of the image of Deployments with the label app.kubernetes.io/name=moult, or their label app.kubernetes.io/version.`,
-		Example: `  kubectl moult version
-  kubectl moult version -o jsonpath='{.operators[*].version}'`,
-		Args: cobra.NoArgs,
-	}
+		`  kubectl moult version
+  kubectl moult version -o jsonpath='{.operators[*].version}'`)
 	output.Add(cmd, flags.JSON, flags.YAML)
 	return source.Verb(c.cluster, cmd, nil, func(ctx context.Context, src *source.Source, _ source.Target) error {
-		v := versions{TypeMeta: outputType("Version"), Plugin: cmd.Root().Version, Operators: []operator{}}
+		plugin, operators := cmd.Root().Version, []operatorVersion{}
+		rows := [][]string{{"COMPONENT", "VERSION", "NOTE"}, {"plugin", plugin, ""}}
 		found, err := src.ReadOperators(ctx)
 		for i := range found {
-			d := &found[i]
-			is := source.OperatorVersion(d)
-			v.Operators = append(v.Operators, operator{d.Namespace, d.Name, is, skew(v.Plugin, is)})
+			d, is := &found[i], source.OperatorVersion(&found[i])
+			operators = append(operators, operatorVersion{d.Namespace, d.Name, is, skew(plugin, is)})
+			rows = append(rows, []string{d.Namespace + "/" + d.Name, is, skew(plugin, is)})
 		}
 		switch {
 		case err != nil:
 			fmt.Fprintln(c.ErrOut, "The operator's version is not known:", err)
 		case len(found) == 0:
-			fmt.Fprintln(c.ErrOut, "No operator: no Deployment has the label app.kubernetes.io/name=moult.")
+			fmt.Fprintln(c.ErrOut, noOperator)
 		}
-		if output.Structured() {
-			return output.Print(c.Out, v)
+		if !output.Structured() {
+			return c.printTable(rows)
 		}
-		fmt.Fprintln(c.Out, "plugin   ", text.Clean(v.Plugin))
-		for _, o := range v.Operators {
-			fmt.Fprintln(c.Out, "operator ", text.Clean(o.Version), "(Deployment "+o.Namespace+"/"+o.Name+")")
-			if o.Skew != "" {
-				fmt.Fprintln(c.Out, "  "+o.Skew)
-			}
-		}
-		return nil
+		return output.Print(c.Out, struct {
+			identified
+			Plugin    string            `json:"plugin"`
+			Operators []operatorVersion `json:"operators"`
+		}{identify("Version"), plugin, operators})
 	})
 }
+
+const noOperator = "no Deployment has the label app.kubernetes.io/name=moult"
 
 // skew says how the plugin and the operator differ, if they may not work together: their minor versions must be the same. Versions of
 // builds between releases are not compared.
@@ -85,5 +71,5 @@ func skew(plugin, operator string) string {
 	if p.LessThan(o) {
 		older = "plugin"
 	}
-	return "the " + older + " is older than the other: use a plugin of " + fmt.Sprintf("v%d.%d", o.Major(), o.Minor()) + ", as the operator is"
+	return fmt.Sprintf("the %s is older: use a plugin of v%d.%d, as the operator is", older, o.Major(), o.Minor())
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"moult.dev/moult/internal/cli/flags"
 	"moult.dev/moult/internal/cli/source"
@@ -22,14 +21,11 @@ type whyCommand struct {
 
 func newWhy(base command) *cobra.Command {
 	c := &whyCommand{command: base}
-	cmd := &cobra.Command{
-		Use:   "why NODE",
-		Short: "Say why a node is changed, or is not: every check of every rollout, and what holds the node",
-		Long: `Say why a node is changed, or is not: the node, its host, and the rollouts and budgets that select it, of all namespaces.
+	cmd := help("why NODE",
+		`Say why a node is changed, or is not: every check of every rollout, and what holds the node.
 While the node waits, its place in the order and every check follow: ✓ passed, ✗ not passed, with the reason.`,
-		Example: `  kubectl moult why worker-7
-  kubectl moult why worker-7 -o json | jq '.rollouts[].checks[] | select(.reason)'`,
-	}
+		`  kubectl moult why worker-7
+  kubectl moult why worker-7 -o json | jq '.rollouts[].checks[] | select(.reason)'`)
 	c.output.Add(cmd, flags.Wide, flags.JSON, flags.YAML)
 	return source.Verb(c.cluster, cmd, []*source.Kind{source.Node}, c.explain)
 }
@@ -56,9 +52,9 @@ func (c *whyCommand) explain(ctx context.Context, src *source.Source, node sourc
 	c.note(src)
 	if c.output.Structured() {
 		return c.output.Print(c.Out, struct {
-			metav1.TypeMeta `json:",inline"`
+			identified
 			*view.Why
-		}{outputType("NodeExplanation"), &w})
+		}{identify("NodeExplanation"), &w})
 	}
 	return c.print(explain(&w, now))
 }

@@ -19,10 +19,11 @@ func AddAllNamespaces(cmd *cobra.Command) {
 	cmd.Flags().BoolP(allNamespaces, "A", false, "Show those of all namespaces.")
 }
 
-// Verb sets up a command whose argument names an object of these kinds. Without an argument, the target is empty.
+// Verb sets up a command whose argument names an object of these kinds. Without kinds it takes no argument; without an argument, the target
+// is empty.
 func Verb(cluster Config, cmd *cobra.Command, kinds []*Kind, run func(context.Context, *Source, Target) error) *cobra.Command {
 	if cmd.Args == nil {
-		cmd.Args = cobra.ExactArgs(1)
+		cmd.Args = cobra.ExactArgs(min(len(kinds), 1))
 	}
 	cmd.ValidArgsFunction = Complete(cluster, kinds...)
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {

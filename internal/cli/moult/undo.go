@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package moult
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/ptr"
+
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+	upgradev1 "moult.dev/moult/api/upgrade/v1"
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/cli/eds"
+	"moult.dev/moult/internal/cli/source"
+	"moult.dev/moult/internal/cli/text"
+)
+
+func newUndo(c *steerCommand) *cobra.Command {
+	return c.complete(help("undo ROLLOUT",
+		`Return a rollout to its previous revision: the last complete version of a Plan or of hosts, or the previous template of an ExtendedDaemonSet.
+Nodes go back a few at a time, as they went forward. A paused rollout stays paused. It fails where the previous revision is not known.`,
+		`  kubectl moult undo k3s-agent -n system-upgrade
+  kubectl moult undo eds/node-exporter -n monitoring --dry-run=server`), source.Rollouts, c.undo)
+}
+
+func (c *steerCommand) undo(ctx context.Context, named source.Target) error {
+	k, _, err := c.src.Find(ctx, named, source.Rollouts...)
+	if err != nil {
+		return err
+	}
+	to := ""
+	_, err = c.write(ctx, k, named.Name, func(u *unstructured.Unstructured) (change *source.Change, err error) {
+		field := []string{"spec", "version"}
+		switch r := typed(k, u).(type) {
+		case *edsv1.ExtendedDaemonSet:
+			change, to, err = eds.Rollback(ctx, c.src, u, "")
+			return change, err
+		case *v1alpha1.NodeRollout:
+			field = []string{"spec", "hostUpdate", "version"}
+			to, err = previousHostVersion(r)
+		case *upgradev1.Plan:
+			to, err = previousVersion(r)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", k.String(named.Name), err)
+		}
+		return nested(field, to), nil
+	})
+	if err == nil {
+		note := text.When(k == source.NodeRollout, "; hosts that run a newer version go back only if they offer this one")
+		c.say(k, named.Name, "returns to "+to+note)
+	}
+	return err
+}
+
+// previousVersion is the version that all nodes had before a Plan's present one.
+func previousVersion(p *upgradev1.Plan) (string, error) {
+	s, last := &p.Status, ptr.Deref(p.Status.LastComplete, upgradev1.PlanRevision{})
+	if last.Hash == s.LatestHash || s.RolledBack != nil {
+		last.Version = ""
+	}
+	return previous(last.Version, s.LatestVersion)
+}
+
+// previousHostVersion is the version that all hosts ran before a NodeRollout's present one.
+func previousHostVersion(r *v1alpha1.NodeRollout) (string, error) {
+	s := &r.Status
+	if r.Spec.Replacement != nil {
+		return "", errors.New("its revision is the image of its scale sets: set status.scaleSets[].previousImage there by moult set-image")
+	}
+	if strings.HasPrefix(s.LastComplete, "reboot-") || s.RolledBack != "" {
+		return previous("", s.Revision)
+	}
+	return previous(s.LastComplete, s.Revision)
+}
+
+func previous(last, now string) (string, error) {
+	if last == "" || last == now {
+		return "", errors.New("no version before this one is known that all nodes had: set the version in the spec")
+	}
+	return last, nil
+}
