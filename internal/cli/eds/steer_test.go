@@ -306,7 +306,7 @@ func completeNames(b *bench) {
 		{"get-ers ", "foo-a\n"},
 		{"pods ", "bar\nfoo\n"},
 		{"pods --select ", "canary\nnot-ready\n"},
-		{"get -o ", "wide\njson\nyaml\nname\n"},
+		{"get -o ", "wide\njson\nyaml\nname\njsonpath=\ngo-template=\n"},
 		{"canary validate f", "foo\n"},
 		{"canary fail foo ", ""},
 		{"rollback foo --to-revision ", "foo-a\n"},

@@ -20,8 +20,8 @@ import (
 
 func newAbort(c *steerCommand) *cobra.Command {
 	return c.complete(help("abort ROLLOUT",
-		`Stop a rollout: pause it, list the nodes that are in a turn, and say how to release those that are not changed yet.
-While an ExtendedDaemonSet has a canary, fail the canary instead: its nodes return to the active revision.`,
+		`Stop a rollout: pause it, and say which nodes are in a turn, and how to release those that are not changed yet.
+If an ExtendedDaemonSet has a canary, it fails the canary instead: the canary's nodes return to the active revision.`,
 		`  kubectl moult abort k3s-agent -n system-upgrade
   kubectl moult abort eds/node-exporter -n monitoring`), source.Rollouts, c.abort)
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -14,11 +15,11 @@ import (
 	"github.com/spf13/cobra"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
-	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 
@@ -99,11 +100,11 @@ func (k *checker) run(ctx context.Context) {
 		k.definition(ctx, d)
 	}
 	k.userRights(ctx)
-	operators, err := k.src.ReadOperators(ctx)
+	operators, err := source.ReadLabelled[appsv1.Deployment](ctx, k.src, source.Deployment, "moult")
 	if err == nil && len(operators) == 0 {
 		k.add("operator", nil, noOperator, "install it, unless it runs outside of the cluster")
 	}
-	agents, errAgents := k.src.ReadAgents(ctx)
+	agents, errAgents := source.ReadLabelled[appsv1.DaemonSet](ctx, k.src, source.AppsDaemonSet, "moult-agent")
 	k.add("operator and agents", cmp.Or(err, errAgents), "", "")
 	for i := range operators {
 		d := &operators[i]
@@ -158,17 +159,19 @@ type right struct {
 	subresource string
 }
 
-// denied lists those of the rights that ask denies.
-func denied(namespace string, rights []right, ask func(*authorizationv1.ResourceAttributes) (bool, error)) (all []string, err error) {
+// denied lists those of the rights that the API server denies. subject is who needs them, as a review of this kind names them.
+func (k *checker) denied(ctx context.Context, review *source.Kind, subject map[string]any, namespace string, rights []right) (all []string, err error) {
 	for _, r := range rights {
-		of, within := r.kind.Resource, text.When(r.kind.Namespaced, "%s", namespace)
-		allowed, err := ask(&authorizationv1.ResourceAttributes{
-			Namespace: within, Verb: r.verb, Group: of.Group, Version: of.Version, Resource: of.Resource, Subresource: r.subresource,
-		})
-		if err != nil {
+		of, spec := r.kind.Resource, maps.Clone(subject)
+		spec["resourceAttributes"] = map[string]any{
+			"namespace": text.When(r.kind.Namespaced, "%s", namespace), "verb": r.verb, "group": of.Group, "resource": of.Resource, "subresource": r.subresource,
+		}
+		u := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
+		u.SetGroupVersionKind(review.Resource.GroupVersion().WithKind(review.Name))
+		if u, err = k.src.In("", review).Create(ctx, u, metav1.CreateOptions{}); err != nil {
 			return nil, err
 		}
-		if !allowed {
+		if allowed, _, _ := unstructured.NestedBool(u.Object, "status", "allowed"); !allowed {
 			all = append(all, r.verb+" "+text.JoinNonEmpty("/", of.Resource, r.subresource))
 		}
 	}
@@ -182,11 +185,7 @@ func (k *checker) userRights(ctx context.Context) {
 		for _, kind := range append(slices.Clone(pausable), source.Node) {
 			rights = append(rights, right{verb, kind, ""})
 		}
-		lacks, err := denied(k.src.Namespace, rights, func(a *authorizationv1.ResourceAttributes) (bool, error) {
-			r := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: a}}
-			err := k.src.Review(ctx, source.OwnAccess, r)
-			return r.Status.Allowed, err
-		})
+		lacks, err := k.denied(ctx, source.OwnAccess, map[string]any{}, k.src.Namespace, rights)
 		switch {
 		case len(lacks) == 0:
 			k.add("your rights", err, "you may "+verb+" rollouts, budgets and nodes", "")
@@ -222,19 +221,17 @@ func (k *checker) lease(ctx context.Context, d *appsv1.Deployment) {
 	name, namespace := d.Spec.Template.Labels[upgradev1.LabelController], plansNamespace(d)
 	subject, logs := "lease "+namespace+"/"+name, "see its log: kubectl logs -n "+d.Namespace+" deploy/"+d.Name
 	u, err := k.src.In(namespace, source.Lease).Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		k.add(subject, nil, "no operator has ever held it, so nothing is updated", logs)
-		return
-	} else if err != nil {
-		k.add(subject, err, "", "")
-		return
+	var spec coordinationv1.LeaseSpec
+	if err == nil {
+		spec = source.As[coordinationv1.Lease](u).Spec
 	}
-	spec := source.As[coordinationv1.Lease](u).Spec
 	holder := ptr.Deref(spec.HolderIdentity, "")
 	ends := ptr.Deref(spec.RenewTime, metav1.MicroTime{}).Add(time.Duration(ptr.Deref(spec.LeaseDurationSeconds, 0)) * time.Second)
 	switch {
+	case err != nil && !apierrors.IsNotFound(err):
+		k.add(subject, err, "", "")
 	case holder == "" || ends.Before(k.now):
-		k.add(subject, nil, cmp.Or(holder, "no operator")+" has not renewed it in time, so nothing is updated", logs)
+		k.add(subject, nil, cmp.Or(holder, "its last holder")+" has not renewed it, so nothing is updated", logs)
 	case !strings.HasPrefix(holder, d.Name+"-"):
 		k.add(subject, nil, holder+" holds it, which is no pod of "+d.Namespace+"/"+d.Name, "stop the other operator, such as system-upgrade-controller")
 	default:
@@ -249,14 +246,9 @@ func (k *checker) operatorRights(ctx context.Context, d *appsv1.Deployment) {
 		{"update", source.Lease, ""}, {"patch", source.Node, ""}, {"create", source.Pod, "eviction"}, {"patch", source.Budget, "status"},
 		{"patch", source.Plan, "status"}, {"create", source.Job, ""}, {"patch", source.DaemonSet, "status"}, {"create", source.Pod, ""}, {"patch", source.NodeRollout, "status"},
 	}
-	lacks, err := denied(plansNamespace(d), rights, func(a *authorizationv1.ResourceAttributes) (bool, error) {
-		groups := []string{"system:serviceaccounts", "system:serviceaccounts:" + d.Namespace, "system:authenticated"}
-		r := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-			User: "system:serviceaccount:" + d.Namespace + ":" + account, Groups: groups, ResourceAttributes: a,
-		}}
-		err := k.src.Review(ctx, source.Access, r)
-		return r.Status.Allowed, err
-	})
+	lacks, err := k.denied(ctx, source.Access, map[string]any{
+		"user": "system:serviceaccount:" + d.Namespace + ":" + account, "groups": []any{"system:serviceaccounts", "system:serviceaccounts:" + d.Namespace, "system:authenticated"},
+	}, plansNamespace(d), rights)
 	message, advice := "it may do what it needs", ""
 	if len(lacks) > 0 {
 		message, advice = "it may not "+text.Or(lacks), "apply the roles and bindings of version "+source.OperatorVersion(d)

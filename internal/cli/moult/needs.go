@@ -44,7 +44,7 @@ var byTurns = []v1alpha1.UnavailableCause{v1alpha1.CauseClaimed, v1alpha1.CauseM
 
 // needsOf lists what a rollout needs of a person.
 func needsOf(r *view.Rollout) (all []need) {
-	arg, eds, c, w := source.Arg(r.Kind, r.Namespace, r.Name), r.Name+" -n "+r.Namespace, r.Canary, r.Wave
+	arg, c, w := source.Arg(r.Kind, r.Namespace, r.Name), r.Canary, r.Wave
 	add := func(message, command string) { all = append(all, need{r.Kind, r.Namespace, r.Name, message, command}) }
 	var failed []string
 	for i := range r.Nodes {
@@ -52,18 +52,21 @@ func needsOf(r *view.Rollout) (all []need) {
 			failed = append(failed, n.Node)
 		}
 	}
+	if c != nil && c.State != view.CanaryProgressing {
+		did, verb := "paused", "unpause"
+		if c.State == view.CanaryFailed {
+			did, verb = "failed", "reset"
+		}
+		add("canary "+c.Revision+" "+did+colon(string(c.Reason))+colon(c.Message), "kubectl eds canary "+verb+" "+r.Name+" -n "+r.Namespace)
+	}
 	switch {
 	case c != nil && c.State == view.CanaryFailed:
-		add("canary "+c.Revision+" failed"+colon(string(c.Reason))+colon(c.Message), "kubectl eds canary reset "+eds)
 	case r.Halted != "":
 		add("halted: "+r.Halted, text.When(r.Kind != source.DaemonSet.Name, "kubectl moult retry %s", arg))
 	case r.State == view.Stalled:
 		add("stalled"+colon(r.Message), "")
 	case len(failed) > 0:
 		add(text.Count(len(failed), "node")+" failed: "+text.Some(few, failed, ", "), "kubectl moult why "+failed[0])
-	}
-	if c != nil && c.State == view.CanaryPaused {
-		add("canary "+c.Revision+" paused"+colon(string(c.Reason))+colon(c.Message), "kubectl eds canary unpause "+eds)
 	}
 	if w != nil && w.State == v1alpha1.WaveWaitingForApproval && r.State != view.Complete {
 		add("wave "+w.Name+" waits for approval", "kubectl moult approve "+arg)

@@ -19,8 +19,8 @@ var pausable = slices.Concat(source.Rollouts, []*source.Kind{source.Budget})
 
 func newPause(c *steerCommand) *cobra.Command {
 	return c.complete(help("pause ROLLOUT",
-		`Pause a rollout or a budget: no more nodes are started. Turns that have begun go on, as does the canary of an ExtendedDaemonSet.
-Sets spec.strategy.paused. ndb/NAME pauses a NodeDisruptionBudget (spec.paused): no rollout may take any of its nodes.`,
+		`Pause a rollout or a budget: no more nodes are started.
+Turns and canaries that have begun go on. Sets spec.strategy.paused, or for ndb/NAME, a NodeDisruptionBudget, spec.paused.`,
 		`  kubectl moult pause k3s-agent -n system-upgrade
   kubectl moult pause nr/bottlerocket
   kubectl moult pause ndb/production`), pausable, func(ctx context.Context, named source.Target) error { return c.setPaused(ctx, named, true) })

@@ -35,8 +35,8 @@ type previewCommand struct {
 func newPreview(base command) *cobra.Command {
 	c := &previewCommand{command: base}
 	cmd := help("preview ROLLOUT|FILE",
-		`Say what a rollout would do: which nodes, in which order, when, and what a drain would do there. Nothing is written.
-FILE is a manifest: an existing file, a name that ends in .yaml, .yml or .json, or - for the standard input. It need not be in the cluster.`,
+		`Say what a rollout would do: which nodes, in which order, when, and what a drain would do there.
+Nothing is written. FILE is a manifest: an existing file, a name that ends in .yaml, .yml or .json, or - for the standard input.`,
 		`  kubectl moult preview k3s-agent -n system-upgrade
   kubectl moult preview -f plan.yaml --all
   kubectl moult preview nr/bottlerocket --turn 8m

@@ -25,7 +25,7 @@ var retryable = []*source.Kind{source.Node, source.Plan, source.NodeRollout}
 func newRetry(c *steerCommand) *cobra.Command {
 	var rollout string
 	cmd := c.complete(help("retry NODE|ROLLOUT",
-		`Retry failed turns once: of every rollout that has failed on a NODE, or of a rollout on all its failed nodes.
+		`Retry failed turns once: those of all rollouts on a node, or those of one rollout on all nodes.
 Sets the annotation moult.dev/retry. Windows, budgets and concurrency hold as for other turns. It fails when nothing has failed.`,
 		`  kubectl moult retry worker-7
   kubectl moult retry worker-7 --rollout k3s-agent -n system-upgrade

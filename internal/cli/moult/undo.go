@@ -22,8 +22,8 @@ import (
 
 func newUndo(c *steerCommand) *cobra.Command {
 	return c.complete(help("undo ROLLOUT",
-		`Return a rollout to its previous revision: the last complete version of a Plan or of hosts, or the previous template of an ExtendedDaemonSet.
-Nodes go back a few at a time, as they went forward. A paused rollout stays paused. It fails where the previous revision is not known.`,
+		`Return a rollout to its previous revision, a few nodes at a time.
+That is the last complete version of a Plan or of hosts, or the previous template of an ExtendedDaemonSet. It fails where that is not known.`,
 		`  kubectl moult undo k3s-agent -n system-upgrade
   kubectl moult undo eds/node-exporter -n monitoring --dry-run=server`), source.Rollouts, c.undo)
 }

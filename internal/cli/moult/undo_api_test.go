@@ -6,10 +6,12 @@ import (
 	"bytes"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
@@ -151,14 +153,27 @@ func listAndShowEvents(b *bench) {
 	b.says("LAST SEEN   TYPE   REASON    OBJECT   MESSAGE\n0s                 SyncJob   plan/p   Started", "events", "p")
 }
 
-// checkTheInstallation of a cluster that has the definitions, and no operator. The API server decides about rights.
+// checkTheInstallation of a cluster that has the definitions, first without an operator, then with one that may do nothing.
 func checkTheInstallation(b *bench) {
-	var out bytes.Buffer
-	root := NewCommand(clocktesting.NewFakeClock(now), genericiooptions.IOStreams{Out: &out, ErrOut: &out}, b)
-	root.SetArgs([]string{"check"})
-	if err := root.ExecuteContext(b.t.Context()); err == nil || err.Error() != "there are problems" {
-		b.t.Errorf("it ends with %v", err)
+	check := func(name string) {
+		var out bytes.Buffer
+		root := NewCommand(clocktesting.NewFakeClock(now), genericiooptions.IOStreams{Out: &out, ErrOut: &out}, b)
+		root.Version = "v1.2.3"
+		root.SetArgs([]string{"check"})
+		if err := root.ExecuteContext(b.t.Context()); err == nil || err.Error() != "there are problems" {
+			b.t.Errorf("it ends with %v", err)
+		}
+		golden(b.t, "check/"+name, out.Bytes())
 	}
-	golden(b.t, "check/api-server", out.Bytes())
+	check("api-server")
 	b.says("no Deployment has the label app.kubernetes.io/name=moult\nCOMPONENT   VERSION   NOTE\nplugin                ", "version")
+	labels := map[string]string{"app.kubernetes.io/name": "moult"}
+	b.create(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: "moult", Labels: labels}, Spec: appsv1.DeploymentSpec{
+		Selector: &metav1.LabelSelector{MatchLabels: labels}, Replicas: ptr.To[int32](0),
+		Template: corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app.kubernetes.io/name": "moult", upgradev1.LabelController: "suc"}},
+			Spec:       corev1.PodSpec{ServiceAccountName: "moult", Containers: []corev1.Container{{Name: "moult", Image: "moult:v1.2.0"}}},
+		},
+	}})
+	check("api-server-operator")
 }

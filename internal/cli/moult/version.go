@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"moult.dev/moult/internal/cli/flags"
@@ -33,7 +34,7 @@ The operator's is the tag of the image of Deployments with the label app.kuberne
 	return source.Verb(c.cluster, cmd, nil, func(ctx context.Context, src *source.Source, _ source.Target) error {
 		plugin, operators := cmd.Root().Version, []operatorVersion{}
 		rows := [][]string{{"COMPONENT", "VERSION", "NOTE"}, {"plugin", plugin, ""}}
-		found, err := src.ReadOperators(ctx)
+		found, err := source.ReadLabelled[appsv1.Deployment](ctx, src, source.Deployment, "moult")
 		for i := range found {
 			d, is := &found[i], source.OperatorVersion(&found[i])
 			operators = append(operators, operatorVersion{d.Namespace, d.Name, is, skew(plugin, is)})

@@ -12,8 +12,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
@@ -24,17 +22,8 @@ const (
 	labelVersion = "app.kubernetes.io/version"
 )
 
-// ReadOperators returns the Deployments of the operator, and ReadAgents the DaemonSets of the agents, of all namespaces.
-func (src *Source) ReadOperators(ctx context.Context) ([]appsv1.Deployment, error) {
-	return readLabelled[appsv1.Deployment](ctx, src, Deployment, "moult")
-}
-
-// ReadAgents returns the DaemonSets of the agents, of all namespaces.
-func (src *Source) ReadAgents(ctx context.Context) ([]appsv1.DaemonSet, error) {
-	return readLabelled[appsv1.DaemonSet](ctx, src, AppsDaemonSet, "moult-agent")
-}
-
-func readLabelled[T any](ctx context.Context, src *Source, k *Kind, name string) (all []T, err error) {
+// ReadLabelled returns the objects of a kind that have this label app.kubernetes.io/name, of all namespaces.
+func ReadLabelled[T any](ctx context.Context, src *Source, k *Kind, name string) (all []T, err error) {
 	err = Each(ctx, src.In("", k), metav1.ListOptions{LabelSelector: labelName + "=" + name}, func(o *T) { all = append(all, *o) })
 	return all, err
 }
@@ -77,20 +66,4 @@ func (src *Source) ReadOperatorNode(ctx context.Context) string {
 		src.Notes = append(src.Notes, NoOperator)
 	}
 	return ""
-}
-
-// Review asks the API server about access, and fills in the status of the review, which is of this kind.
-func (src *Source) Review(ctx context.Context, k *Kind, review any) error {
-	convert := runtime.DefaultUnstructuredConverter
-	content, err := convert.ToUnstructured(review)
-	if err != nil {
-		return err
-	}
-	u := &unstructured.Unstructured{Object: content}
-	u.SetGroupVersionKind(k.Resource.GroupVersion().WithKind(k.Name))
-	answer, err := src.In("", k).Create(ctx, u, metav1.CreateOptions{})
-	if err != nil {
-		return err
-	}
-	return convert.FromUnstructured(answer.Object, review)
 }
