@@ -5,6 +5,7 @@ package drain
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -47,11 +49,24 @@ type Drainer struct {
 
 	// found holds the uids of DaemonSets that were read, so that a pass doesn't read them again and again.
 	found sync.Map
+	// accepted holds when requests were accepted. Until the watch shows it, their pods look as before.
+	mu       sync.Mutex
+	accepted map[accepted]time.Time
 }
+
+// accepted is a request to evict a pod.
+type accepted struct {
+	pod    types.UID
+	grace  int64
+	delete bool
+}
+
+// seenWithin is how soon the watch shows that a pod terminates. Afterwards the request is repeated.
+const seenWithin = 5 * time.Second
 
 // New makes a Drainer.
 func New(clk clock.PassiveClock, c Client) *Drainer {
-	return &Drainer{clock: clk, client: c}
+	return &Drainer{clock: clk, client: c, accepted: map[accepted]time.Time{}}
 }
 
 // Pods lists the pods of a node.
@@ -166,7 +181,7 @@ func (d *Drainer) evict(ctx context.Context, r *Result, candidates []Verdict, o 
 		}
 		var requested []Verdict
 		for i := range group {
-			if isRequested(group[i].Pod, how) {
+			if isRequested(group[i].Pod, how) || d.wasAccepted(group[i].Pod, how) {
 				r.record(group[i:i+1], Terminating, "")
 			} else {
 				requested = append(requested, group[i])
@@ -187,9 +202,27 @@ func (d *Drainer) evictAll(ctx context.Context, verdicts []Verdict, r request) [
 	outcomes := make([]Outcome, len(verdicts))
 	// After the end of ctx each request fails, so that each pod has an outcome.
 	workqueue.ParallelizeUntil(context.WithoutCancel(ctx), parallel, len(verdicts), func(i int) {
-		outcomes[i] = outcomeOfAnswer(&verdicts[i], d.evictOne(ctx, verdicts[i].Pod, r))
+		err := d.evictOne(ctx, verdicts[i].Pod, r)
+		outcomes[i] = outcomeOfAnswer(&verdicts[i], err)
+		if err == nil && !r.dryRun {
+			d.mu.Lock()
+			d.accepted[r.of(verdicts[i].Pod)] = d.clock.Now()
+			d.mu.Unlock()
+		}
 	})
 	return outcomes
+}
+
+func (r request) of(pod *corev1.Pod) accepted { return accepted{pod.UID, ptr.Deref(r.grace, -1), r.delete} }
+
+// wasAccepted reports whether the request was accepted a moment ago.
+func (d *Drainer) wasAccepted(pod *corev1.Pod, r request) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := d.clock.Now()
+	maps.DeleteFunc(d.accepted, func(_ accepted, at time.Time) bool { return now.Sub(at) >= seenWithin })
+	_, is := d.accepted[r.of(pod)]
+	return is && !r.dryRun
 }
 
 // evictOne evicts one pod. The uid is a precondition, so that a new pod of the same name is not evicted.

@@ -320,6 +320,30 @@ func TestPassLeavesAPodThatReturns(t *testing.T) {
 	expect(t, "asked", nil, a.heard())
 }
 
+// Passes run before the watch shows what the first has done. The eviction is not repeated, unless the watch shows nothing for long.
+func TestPassEvictsOnce(t *testing.T) {
+	a := newAPI(t, pod("a"), pod("blocked"))
+	a.answers["blocked"] = apierrors.NewTooManyRequests("later", 1)
+	d := New(a.clock, a)
+	for _, tc := range []struct {
+		after time.Duration
+		state State
+		heard []string
+	}{
+		{0, Evicted, []string{"eviction a", "eviction blocked"}},
+		{time.Second, Terminating, []string{"eviction blocked"}},
+		{seenWithin, Evicted, []string{"eviction a", "eviction blocked"}},
+	} {
+		a.clock.SetTime(start.Add(tc.after))
+		r, err := d.Pass(t.Context(), "n1", a.pods(t), start, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		expect(t, "states", map[string]State{"a": tc.state, "blocked": Blocked}, states(r))
+		expect(t, "asked", tc.heard, a.heard())
+	}
+}
+
 func TestPassReadsADaemonSetOnce(t *testing.T) {
 	a := newAPI(t, pod("a", ofDaemonSet), pod("b", ofDaemonSet))
 	d := New(a.clock, a)
