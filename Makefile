@@ -26,7 +26,7 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 # Every folder of cmd is a program. MODULES are those whose go.mod `verify` keeps tidy.
 PROGRAMS := $(patsubst cmd/%/,%,$(sort $(dir $(wildcard cmd/*/*.go))))
 IN_IMAGES := $(filter moult moult-agent,$(PROGRAMS))
-MODULES := . tools tools/helm hack/release test/alerts
+MODULES := . tools tools/helm tools/hugo hack/release test/alerts
 # The packages of the kinds.
 API = $(patsubst %/,%,$(sort $(dir $(shell grep -rl --include='*.go' '^// +groupName=' api))))
 # Packages whose tests need neither an API server nor machines, but for those named TestAPI….
@@ -94,7 +94,7 @@ clean: ## Remove bin.
 prune = find $(1) -type f ! -newer $(BIN)/.generate -print -delete
 
 .PHONY: generate
-generate: $(BIN)/controller-gen ## Regenerate deep copies, apply configurations, CRDs and RBAC roles.
+generate: $(BIN)/controller-gen ## Regenerate deep copies, apply configurations, CRDs, RBAC roles and reference pages.
 	@mkdir -p config/crd config/rbac config/replacement/kubeadm
 	@touch $(BIN)/.generate
 	@# One package a run: given two, v0.23.0 now and then fails to find metav1.TypeMeta. And not ./api/..., because apply
@@ -127,6 +127,17 @@ generate: $(BIN)/controller-gen ## Regenerate deep copies, apply configurations,
 	@shopt -s globstar nullglob; for f in config/{crd,rbac,hostupdate,replacement}/**/*.yaml; do \
 		case $$f in */kustomization.yaml|*/networkpolicy.yaml|*/testdata/*|config/replacement/etcd/*|config/replacement/ducklett/*) ;; \
 		*) mkdir -p "charts/moult/files/$$(dirname $$f)" && cp $$f charts/moult/files/$$f;; esac; done
+	@$(MAKE) generate-docs
+
+.PHONY: generate-docs
+generate-docs: ## Regenerate the reference pages of the documentation: API, commands, reasons, metrics, values, compatibility.
+	go run ./hack/docs/cmd/docs
+
+SITE ?= $(BIN)/site
+
+.PHONY: docs
+docs: $(BIN)/hugo ## Build the site of the documentation into SITE, by default bin/site.
+	$(BIN)/hugo --config hack/site/hugo.toml --destination $(abspath $(SITE)) --cleanDestinationDir --noBuildLock --panicOnWarning
 
 .PHONY: format
 format: $(BIN)/golangci-lint ## Format the Go code and sort its imports.
@@ -206,7 +217,7 @@ verify: ## Check everything short of a cluster: generated code, format, vet, lin
 
 ROLES := config/rbac/controller-role.yaml config/replacement/role.yaml config/replacement/kubeadm/role.yaml
 GENERATED := ':(glob)api/**/zz_generated.*.go' ':(glob)api/**/applyconfiguration/**' \
-	':(glob)config/crd/*.yaml' $(ROLES) charts/moult/files/config
+	':(glob)config/crd/*.yaml' $(ROLES) charts/moult/files/config docs/reference docs/images/status.svg
 
 .PHONY: verify-generate
 verify-generate: generate ## Regenerate and fail if that changes what is committed or staged.
@@ -320,6 +331,10 @@ $(BIN)/apilint: tools/go.mod tools/go.sum $(wildcard tools/apilint/*.go)
 
 $(BIN)/govulncheck: tools/go.mod tools/go.sum
 	cd tools && GOOS= GOARCH= go build -o $(abspath $@) golang.org/x/vuln/cmd/govulncheck
+
+$(BIN)/hugo: tools/hugo/go.mod tools/hugo/go.sum
+	@echo 'Building hugo, which takes minutes the first time.'
+	cd tools/hugo && GOOS= GOARCH= go build -o $(abspath $@) github.com/gohugoio/hugo
 
 $(BIN)/gotestsum: tools/go.mod tools/go.sum | needs-go
 	cd tools && GOOS= GOARCH= go build -o $(abspath $@) gotest.tools/gotestsum

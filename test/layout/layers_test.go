@@ -127,6 +127,7 @@ var layers = []layer{
 
 	// Tests and tooling see everything; nothing sees them.
 	{path: "hack", own: []string{"hack/..."}},
+	{path: "hack/docs", own: []string{"hack/docs/...", "internal/..."}},
 	{path: "test", own: []string{"api/...", "config/crd", "hack/...", "internal/...", "test/..."}},
 	{path: "test/clouds/azure", own: []string{"test/clouds"}, clouds: true},
 }
