@@ -304,10 +304,10 @@ func TestAPIChosenDefinitions(t *testing.T) {
 	d.says(e, edsv1.ConditionStalled, metav1.ConditionTrue, definitionOfBudgets, "start the operator again")
 }
 
-// reducedRights are the roles that docs/operations.md gives to an operator for some namespaces.
+// reducedRights are the roles that docs/operations/operate.md gives to an operator for some namespaces.
 func reducedRights(t *testing.T) (all []*unstructured.Unstructured) {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/operations.md")
+	page, err := os.ReadFile("../../docs/operations/operate.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The pods of agents have the access to the host that docs/security.md lists.
+// The pods of agents have the access to the host that docs/operations/security.md lists.
 func TestManifests(t *testing.T) {
 	type pod struct {
 		Account                        string

@@ -176,7 +176,7 @@ func TestAPIPlansDoNotGetTheOperatorsRights(t *testing.T) {
 	}
 }
 
-// An operator in a namespace of its own takes over from one in the namespace of Plans: docs/operations.md says how. A node is claimed and cordoned
+// An operator in a namespace of its own takes over from one in the namespace of Plans. A node is claimed and cordoned
 // all the while, and its Job runs.
 func TestAPIMove(t *testing.T) {
 	const hang = "test.moult.dev/hang" // The pods of Jobs run until it is taken off them.

@@ -26,7 +26,7 @@ func walkthroughs(t testing.TB) []walkthrough {
 func twoAtATime() walkthrough {
 	return walkthrough{
 		file: "two-at-a-time", title: "Two at a time",
-		intro: "A rollout with a concurrency of 2 and nothing else: slots, failed nodes that keep theirs, and how people ask to try again.",
+		intro: "A rollout with a concurrency of 2 and nothing else. Failed nodes keep their slots, and a person tries them again.",
 		nodes: five,
 		play: func(s script) {
 			os := s.wants(&party{name: "os", concurrency: 2}, "two at once, alone on a node")
@@ -65,8 +65,8 @@ func twoAtATime() walkthrough {
 func threeRollouts() walkthrough {
 	return walkthrough{
 		file: "three-rollouts-share-a-fleet", title: "Three rollouts share a fleet",
-		intro: "One rollout needs a node for itself, two tolerate each other. Claims keep them apart, also where one is killed in the middle: what it\n" +
-			"had claimed stands on the node, and it goes on from there.",
+		intro: "One rollout needs a node for itself. Two others tolerate each other. Claims keep them apart. One operator is killed in the middle: its\n" +
+			"claim is on the node, and it goes on from there.",
 		nodes: []string{"node-1", "node-2", "node-3"},
 		play: func(s script) {
 			os := s.wants(&party{name: "os", concurrency: 1}, "one at a time, alone on a node")
@@ -98,8 +98,8 @@ func threeRollouts() walkthrough {
 func fridayNights() walkthrough {
 	return walkthrough{
 		file: "nights-of-friday", title: "Nights of Friday",
-		intro: "A Plan's own daily window, and a change of the Plan while a node is in its turn. The day that counts is that of the moment: the window\n" +
-			"is open on Friday evening, and on Friday from midnight to four.",
+		intro: "A Plan's own daily window, and a change of the Plan during a turn. The day of each moment counts. So the window is open on Friday\n" +
+			"evening, and on Friday from midnight to four.",
 		shows: []shown{{"The strategy, beside the Plan's window", "soak: 10m"}},
 		nodes: []string{"node-1", "node-2"}, zone: "Europe/Berlin",
 		play: func(s script) {
@@ -141,8 +141,8 @@ windows:
   timeZone: Europe/Berlin`
 	return walkthrough{
 		file: "weekend-nights-and-daylight-saving", title: "Weekend nights, and the clocks are put back",
-		intro: "Windows by cron, in a night in which the clocks are put back. A window opens by the clock on the wall and stays open for as long as it\n" +
-			"says: the six hours that begin on Saturday at 22:00 end at 3:00, because the hour from 2:00 to 3:00 comes twice.",
+		intro: "Windows by cron, in a night in which the clocks go back. A window opens by the clock on the wall and stays open for its duration. Six\n" +
+			"hours from Saturday 22:00 end at 3:00, because the hour from 2:00 comes twice.",
 		shows: []shown{{"The strategy", spec}}, nodes: five, zone: "Europe/Berlin",
 		start: time.Date(2026, 10, 23, 10, 0, 0, 0, time.UTC),
 		play: func(s script) {
@@ -185,8 +185,8 @@ waves:
 	}
 	return walkthrough{
 		file: "canary-then-a-tenth-then-all", title: "A canary, then a tenth, then all",
-		intro: "Twenty nodes in waves: one node first, which has to be well for an hour; then a tenth of all, which is two; then the others, four at\n" +
-			"once. Which nodes are the canary follows from the order, and no one has to pick them.",
+		intro: "Twenty nodes in waves. One node goes first and must be healthy for an hour. Then a tenth goes, which is two nodes. Then the others go,\n" +
+			"four at once. The order decides which node is the canary.",
 		shows: []shown{{"The strategy", spec}}, nodes: nodes,
 		play: func(s script) {
 			os := s.wants(&party{name: "os", concurrency: 1, spec: strategyOf(t, spec)}, "in waves")
@@ -210,8 +210,8 @@ waves:
   approval: Manual`
 	return walkthrough{
 		file: "a-person-approves", title: "A person approves",
-		intro: "After the canary a person must agree before the rollout goes on. An approval is for one wave and one revision: that of an earlier\n" +
-			"version does not count.",
+		intro: "After the canary a person must approve before the rollout goes on. An approval counts for one wave and one revision. An approval of an\n" +
+			"earlier version does not count.",
 		shows: []shown{{"The strategy", spec}}, nodes: five,
 		play: func(s script) {
 			os := s.wants(&party{name: "os", concurrency: 1, spec: strategyOf(t, spec)}, "a canary first, which a person approves")
@@ -239,8 +239,8 @@ waves:
   size: 2`
 	return walkthrough{
 		file: "the-canary-fails", title: "The canary fails",
-		intro: "A failure in the first wave halts a rollout, though it allows three failures elsewhere. What is under way goes on to its end. A person\n" +
-			"mends the version, and the rollout begins with the canary again.",
+		intro: "A failure in the first wave halts a rollout, although it allows three failures elsewhere. Running turns end. A person corrects the\n" +
+			"version, and the rollout begins with the canary again.",
 		shows: []shown{{"The strategy", spec}}, nodes: five,
 		play: func(s script) {
 			os := s.wants(&party{name: "os", concurrency: 1, spec: strategyOf(t, spec)}, "a canary of two nodes first")
@@ -268,8 +268,8 @@ retries:
   backoff: 1m`
 	return walkthrough{
 		file: "failures-retries-and-backoff", title: "Failures, retries and backoff",
-		intro: "A turn that fails is tried again by itself after one minute and after two more, and keeps its slot until then. A node that has failed\n" +
-			"for good gives its slot to the next, because the rollout allows one failure. The second is one too many.",
+		intro: "A failed turn is retried after one minute, and after two more. It keeps its slot until then. A node that has failed for good gives its\n" +
+			"slot to the next, because the rollout allows one failure. The second failure halts it.",
 		shows: []shown{{"The strategy", spec}}, nodes: five,
 		play: func(s script) {
 			os := s.wants(&party{name: "os", concurrency: 1, spec: strategyOf(t, spec)}, "two at once, with two retries and at most one failure")
@@ -306,8 +306,8 @@ func sharedBudget(t testing.TB) walkthrough {
 	const budget = `maxUnavailable: 1`
 	return walkthrough{
 		file: "two-plans-and-a-cordon-share-a-budget", title: "Two Plans and a cordon by hand share a budget",
-		intro: "A budget counts unavailable nodes, whoever made them so. While a person has cordoned a node, two rollouts start\n" +
-			"nothing, not even on that node, where the person may be at work.",
+		intro: "A budget counts unavailable nodes, whatever made them so. While a person has cordoned a node, two rollouts start nothing. They leave\n" +
+			"that node alone too, because the person may be at work there.",
 		shows: []shown{{"The budget `all`", budget}}, nodes: five[:3],
 		play: func(s script) {
 			s.addBudget("all", budgetOf(t, budget))
@@ -336,8 +336,8 @@ topologyKey: topology.kubernetes.io/zone
 maxDomains: 1`
 	return walkthrough{
 		file: "zone-by-zone", title: "Zone by zone",
-		intro: "A budget that lets nodes of only one zone be unavailable at a time. Within a zone as many go as the rollout allows. A node of\n" +
-			"another zone that fails by itself holds all others up, and waits itself until the first zone is through.",
+		intro: "A budget allows unavailable nodes in one zone at a time. Within a zone the rollout's own limit counts. A node of another zone that\n" +
+			"fails by itself holds up all others. It waits until the first zone is done.",
 		shows: []shown{{"The budget `zones`", budget}, {"The strategy", "order:\n- by: Zone\nmaxConcurrent: 3"}},
 		nodes: []string{"node-1/a", "node-2/b", "node-3/a", "node-4/b", "node-5/c"},
 		play: func(s script) {
@@ -369,8 +369,8 @@ gates:
   workloads: {}`
 	return walkthrough{
 		file: "the-workloads-gate", title: "The workloads gate closes and opens",
-		intro: "Two nodes may be unavailable, but no further one is taken before the last is drained and what was evicted from it is available\n" +
-			"again. So nodes are drained one by one.",
+		intro: "Two nodes may be unavailable. But no further node starts before the last one is drained and its evicted pods are available again. So\n" +
+			"nodes are drained one by one.",
 		shows: []shown{{"The budget `calm`", budget}}, nodes: five[:3],
 		play: func(s script) {
 			s.addBudget("calm", budgetOf(t, budget))
@@ -409,8 +409,8 @@ gates:
     url: http://prometheus.monitoring:9090`
 	return walkthrough{
 		file: "alerts", title: "Alerts, and a Prometheus that does not answer",
-		intro: "A budget whose gate is closed while Prometheus has alerts. A Prometheus that does not answer closes it too, unless the budget says\n" +
-			"`whenUnreachable: Open`. What has been started goes on.",
+		intro: "A budget's gate is closed while Prometheus has alerts. A Prometheus that does not answer closes it too, unless the budget says\n" +
+			"`whenUnreachable: Open`. Started turns go on.",
 		shows: []shown{{"The budget `quiet`", budget}}, nodes: five[:3],
 		play: func(s script) {
 			s.addBudget("quiet", budgetOf(t, budget))
@@ -443,8 +443,7 @@ gates:
 func pausedBudget(t testing.TB) walkthrough {
 	return walkthrough{
 		file: "a-paused-budget-stops-everything", title: "A paused budget stops everything",
-		intro: "The big red switch: one budget that selects all nodes, and `paused: true`. No rollout starts anything, not even what it would have to\n" +
-			"start over. What runs goes on to its end.",
+		intro: "One budget that selects all nodes, with `paused: true`. No rollout starts anything, and no turn starts over. Running turns end.",
 		shows: []shown{{"The budget `freeze`", "paused: true"}}, nodes: five[:3],
 		play: func(s script) {
 			s.addBudget("freeze", budgetOf(t, "paused: false"))
@@ -481,8 +480,8 @@ waves:
 minReadySeconds: 120`
 	return walkthrough{
 		file: "the-soak-begins-anew", title: "The soak begins anew when a node flaps",
-		intro: "A wave has soaked when all of it has been updated and healthy for the whole time. A node that becomes not ready in between starts the\n" +
-			"clock again, also when no one was there to see it: its condition tells since when it has been ready.",
+		intro: "A wave has soaked when all of its nodes were updated and healthy for the whole time. A node that becomes not ready starts the clock\n" +
+			"again. The node's condition says since when it is ready, so a restart of the operator changes nothing.",
 		shows: []shown{{"The strategy", spec}, {"The budget `steady`", budget}}, nodes: five[:3],
 		play: func(s script) {
 			s.addBudget("steady", budgetOf(t, budget))
@@ -520,8 +519,8 @@ waves:
   soak: 10m`
 	return walkthrough{
 		file: "a-daemon-canary-then-one-at-a-time", title: "A daemon: a canary, then one node at a time",
-		intro: "An ExtendedDaemonSet replaces its pod on every node, and takes no node for that. Its canary runs on a node that was picked for\n" +
-			"that. Then one goes at a time: first where the pod is out of service already. A node that is not ready holds no one up.",
+		intro: "An ExtendedDaemonSet replaces its pod on every node, and takes no node for that. The canary runs on one chosen node. Then one pod goes\n" +
+			"at a time, broken ones first. A node that is not ready holds up no other.",
 		shows: []shown{{"The strategy", "canary:\n  replicas: 1\n  duration: 10m\nrollingUpdate:\n  maxUnavailable: 1"}}, nodes: append([]string{"node-6"}, five...),
 		play: func(s script) {
 			agent := s.wants(&party{
@@ -562,8 +561,8 @@ func daemonBesidePlan(t testing.TB) walkthrough {
 	const budget = `maxUnavailable: 1`
 	return walkthrough{
 		file: "a-daemon-beside-a-plan", title: "A daemon beside a Plan",
-		intro: "A budget lets one node be unavailable. A Plan takes it; an ExtendedDaemonSet makes no node unavailable, and goes on elsewhere. But it\n" +
-			"keeps off nodes that the Plan has, the Plan keeps off nodes whose pod is being replaced, and both stop when the budget is paused.",
+		intro: "A budget allows one unavailable node. A Plan takes it. An ExtendedDaemonSet makes no node unavailable, and goes on elsewhere. Each\n" +
+			"keeps off the other's nodes, and both stop when the budget is paused.",
 		shows: []shown{{"The budget `all`", budget}}, nodes: five[:4],
 		play: func(s script) {
 			s.addBudget("all", budgetOf(t, budget))

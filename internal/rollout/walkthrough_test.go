@@ -141,9 +141,9 @@ func TestWalkthroughs(t *testing.T) {
 	folder := filepath.Join("..", "..", "docs", "walkthroughs")
 	var index strings.Builder
 	fmt.Fprintf(&index, "# Walkthroughs\n\nEach page shows one rollout, step by step: what people do, what Moult decides, and with which reason the other nodes wait.\n"+
-		"The engine itself has written them, and its tests compare them: this is what it does.\n\n"+
-		"A line such as `os says that node-1 waits` is what stands in the rollout's status, in Events and in `kubectl moult why`.\n"+
-		"The word at its end is the [reason](../plan.md#reasons).\n\n| page | what it shows |\n|---|---|\n")
+		"The engine's tests write these pages and compare them: this is what Moult does.\n\n"+
+		"A line such as `os says that node-1 waits` is in the rollout's status, in Events and in `kubectl moult why`.\n"+
+		"The word at its end is the [reason](../reference/reasons.md).\n\n| page | what it shows |\n|---|---|\n")
 	for _, page := range walkthroughs(t) {
 		fmt.Fprintf(&index, "| [%s](%s.md) | %s |\n", page.title, page.file, strings.ReplaceAll(page.intro, "\n", " "))
 		t.Run(page.file, func(t *testing.T) { page.compare(t, folder) })

@@ -945,7 +945,7 @@ func (w *world) tell(p *party, d Decision) {
 		case v1alpha1.WaveComplete:
 			w.say(p, "is complete.")
 		default:
-			w.say(p, "stands at %s: %s (%s).", of, d.Wave.Message, d.Wave.State)
+			w.say(p, "is at %s: %s (%s).", of, d.Wave.Message, d.Wave.State)
 		}
 	}
 	if len(d.Start)+len(d.Waiting) == 0 {

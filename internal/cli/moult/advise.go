@@ -45,11 +45,11 @@ var waitHints = hints{
 		"kubectl get node {node} -o jsonpath='{.spec.providerID}'",
 	v1alpha1.ReasonMachineProtected: "remove the machine's protection in the cloud, or keep the rollout off its node: kubectl label node {node} {label}",
 	v1alpha1.ReasonScaleSetFull:     "raise the scale set's maximum, or set spec.replacement.onFull to DeleteFirst",
-	v1alpha1.ReasonScaleSetUnfit:    "change the scale set as the message says: docs/cloud-azure.md, docs/cloud-aws.md and docs/cloud-gcp.md",
+	v1alpha1.ReasonScaleSetUnfit:    "change the scale set as the message says: azure.md, aws.md or gcp.md in docs/operations",
 	v1alpha1.ReasonScaleSetNotFound: "does spec.replacement name the right scale sets, and the right subscription, region or project?",
 	v1alpha1.ReasonCloudQuota: "ask the cloud for more quota, " +
 		"or set spec.replacement.surge to 0: then a machine is deleted before the next is added",
-	v1alpha1.ReasonCloudDenied:        "give the operator the rights in docs/cloud-azure.md, docs/cloud-aws.md or docs/cloud-gcp.md; its log has the cloud's answer",
+	v1alpha1.ReasonCloudDenied:        "give the operator the rights in azure.md, aws.md or gcp.md in docs/operations; its log has the cloud's answer",
 	v1alpha1.ReasonReplacementPending: "its replacement is not ready yet: kubectl moult status nr/{name}",
 	v1alpha1.ReasonEtcdUnhealthy:      "mend the member of etcd that the message names: until then no node leaves the control plane",
 }

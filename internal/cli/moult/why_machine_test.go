@@ -97,7 +97,7 @@ func TestAdviceForMachines(t *testing.T) {
 	for reason, want := range map[v1alpha1.Reason]string{
 		v1alpha1.ReasonMachineUnknown: ".spec.providerID", v1alpha1.ReasonMachineProtected: "noderollout.moult.dev/bottlerocket=disabled",
 		v1alpha1.ReasonScaleSetFull:  "spec.replacement.onFull",
-		v1alpha1.ReasonScaleSetUnfit: "docs/cloud-azure.md", v1alpha1.ReasonScaleSetNotFound: "the right scale sets", v1alpha1.ReasonCloudQuota: "more quota",
+		v1alpha1.ReasonScaleSetUnfit: "docs/operations", v1alpha1.ReasonScaleSetNotFound: "the right scale sets", v1alpha1.ReasonCloudQuota: "more quota",
 		v1alpha1.ReasonCloudDenied:        "the rights",
 		v1alpha1.ReasonReplacementPending: "kubectl moult status nr/bottlerocket", v1alpha1.ReasonEtcdUnhealthy: "mend the member",
 	} {

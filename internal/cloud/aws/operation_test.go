@@ -515,7 +515,7 @@ func TestSuspend(t *testing.T) {
 	}
 }
 
-// The figures that docs/cloud-aws.md gives.
+// The figures that docs/operations/aws.md gives.
 func TestCalls(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)

@@ -754,7 +754,7 @@ func TestManyMachines(t *testing.T) {
 	}
 }
 
-// TestCallsOfOneReplacement is the figure in docs/cloud-azure.md.
+// TestCallsOfOneReplacement is the figure in docs/operations/azure.md.
 func TestCallsOfOneReplacement(t *testing.T) {
 	a := open(t, clouds.Options{}, uniform())
 	s := a.over(t).ScaleSet("s")

@@ -9,7 +9,7 @@ import (
 	"moult.dev/moult/test/clouds"
 )
 
-// docs/cloud-gcp.md says what a replaced machine costs.
+// docs/operations/gcp.md says what a replaced machine costs.
 func TestCalls(t *testing.T) {
 	set := regional("pool", 3)
 	set.Max = 5
