@@ -9,9 +9,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -272,18 +274,26 @@ func (s *server) create(t *testing.T, o *unstructured.Unstructured) {
 	}
 }
 
+// manifest is a block of YAML in a page, with the indentation of its fences.
+var manifest = regexp.MustCompile("(?ms)^( *)```yaml\n(.*?)^ *```")
+
 // The API server admits every manifest of the documentation. Some pages show only a part of a spec.
 func (s *server) docs(t *testing.T) {
 	rollout := object(t, v1alpha1.GroupVersion, "NodeRollout", host+"{}")
 	replacement := object(t, v1alpha1.GroupVersion, "NodeRollout", replaces+"{provider: {azure: {}}}")
 	parts := map[string]*unstructured.Unstructured{
-		"node-disruption-budget.md":   object(t, v1alpha1.GroupVersion, "NodeDisruptionBudget"),
-		"noderollout.md":              rollout,
-		"replacement.md":              replacement,
-		"migrating-from-ducklett.md":  replacement,
-		"migrating-from-daemonset.md": object(t, edsv1.GroupVersion, "ExtendedDaemonSet", "template: {spec: {containers: [{name: a}]}}"),
+		"guides/budgets.md":       object(t, v1alpha1.GroupVersion, "NodeDisruptionBudget"),
+		"guides/os-patches.md":    rollout,
+		"guides/strategy.md":      rollout,
+		"moving-from/ducklett.md": replacement,
 	}
-	pages, err := filepath.Glob("../../docs/*.md")
+	var pages []string
+	err := filepath.WalkDir("../../docs", func(page string, _ fs.DirEntry, err error) error {
+		if strings.HasSuffix(page, ".md") {
+			pages = append(pages, page)
+		}
+		return err
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -293,16 +303,17 @@ func (s *server) docs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, block := range strings.Split(string(raw), "```yaml\n")[1:] {
-			block, _, _ = strings.Cut(block, "```")
+		name := strings.TrimPrefix(filepath.ToSlash(page), "../../docs/")
+		for _, block := range manifest.FindAllStringSubmatch(string(raw), -1) {
+			block := strings.ReplaceAll("\n"+block[2], "\n"+block[1], "\n")
 			for text := range strings.SplitSeq(block, "---\n") {
 				o := &unstructured.Unstructured{}
 				if err := yaml.UnmarshalStrict([]byte(text), &o.Object); err != nil {
 					t.Errorf("%s: %v\n%s", page, err, text)
 					continue
 				}
-				part := parts[filepath.Base(page)]
-				if part != nil && o.Object["spec"] != nil && (o.GetKind() == "" || o.GetKind() == "ExtendedDaemonSet") {
+				part := parts[name]
+				if part != nil && o.Object["spec"] != nil && o.GetKind() == "" {
 					complete(o.Object, part.Object)
 				}
 				switch o.GroupVersionKind().GroupVersion() {
@@ -312,7 +323,7 @@ func (s *server) docs(t *testing.T) {
 				default:
 					continue
 				}
-				shown[filepath.Base(page)]++
+				shown[name]++
 				expect(t, admission{page + "\n" + text, ""}, s.admit(t, o))
 			}
 		}

@@ -18,8 +18,9 @@ import (
 	"testing"
 )
 
-// peerPages are the pages on the systems that Moult takes over. Each has tables of every name of its system. Those names are listed in
-// testdata/peers, one a line, and those of fields in testdata of config/crd. The tables of a kind's fields are below a heading with its name.
+// peerPages are the systems that Moult takes over. testdata/peers has for each a file with its names, one a line, and a page with tables of
+// every name, from which the reference pages on compatibility are made. The names of fields are in testdata of config/crd. The tables of a
+// kind's fields are below a heading with its name.
 var peerPages = []struct {
 	peer string
 	// kinds are the kinds of the peer that Moult has, and the files with their fields.
@@ -35,13 +36,13 @@ var peerPages = []struct {
 	}},
 }
 
-// TestPeerTables checks that each name of a peer is in a table of its page, whose columns are the name, what Moult does with it, and the test
+// TestPeerTables checks that each name of a peer is in a table of its page in testdata/peers, whose columns are the name, what Moult does with it, and the test
 // that proves it. What Moult does not do has a reason in place of the test.
 func TestPeerTables(t *testing.T) {
 	declared := testsOf(t)
 	for _, peer := range peerPages {
 		t.Run(peer.peer, func(t *testing.T) {
-			page := "docs/migrating-from-" + peer.peer + ".md"
+			page := "test/layout/testdata/peers/" + peer.peer + ".md"
 			rows := provenRows(read(t, page))
 			all, below := map[string]bool{}, map[string]map[string]bool{}
 			for _, r := range rows {
@@ -81,8 +82,8 @@ func TestPeerTables(t *testing.T) {
 // TestX… stands for all tests whose names begin so, and so does the pattern of -run.
 func TestNamedTestsExist(t *testing.T) {
 	declared := testsOf(t)
-	pages := []string{"README.md", "CONTRIBUTING.md"}
-	for _, pattern := range []string{"docs/*.md", "docs/*/*.md", "examples/*.yaml", "examples/*/*.yaml"} {
+	pages := pages(t)
+	for _, pattern := range []string{"test/layout/testdata/peers/*.md", "examples/*.yaml", "examples/*/*.yaml"} {
 		found, err := filepath.Glob(filepath.Join(root(t), filepath.FromSlash(pattern)))
 		if err != nil {
 			t.Fatal(err)
