@@ -137,7 +137,8 @@ func TestChartValues(t *testing.T) {
 		t.Fatal(err)
 	}
 	for key, want := range map[string]bool{
-		"kind: ServiceMonitor\n": true, "kind: PodDisruptionBudget\n": true, "name: moult-metrics-reader\nsubjects:": true, "name: there\n": true,
+		"kind: ServiceMonitor\n": true, "kind: PodDisruptionBudget\n": true, "kind: PrometheusRule\n": true, "moult-dashboard-fleet": true,
+		"name: moult-metrics-reader\nsubjects:": true, "name: there\n": true,
 		"namespace: there\n": true, "kind: CustomResourceDefinition\n": false, "name: moult-agent\n": false, "namespace: system-upgrade\n": false,
 		"image: moult.dev/moult:dev@sha256:aaa": true, "MOULT_CONTROLLERS: extendeddaemonset\n": true,
 	} {
