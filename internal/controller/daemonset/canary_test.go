@@ -9,10 +9,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	fakeclientset "k8s.io/client-go/kubernetes/fake"
+	testingclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/events"
 	"moult.dev/moult/internal/kind/daemonset"
 	"moult.dev/moult/internal/rollout"
 )
@@ -132,5 +135,27 @@ func TestTransitionsWithoutARevision(t *testing.T) {
 	all := p.stalledEvents(w.eds)
 	if len(all) != 1 || all[0].Reason != "Stalled" {
 		t.Errorf("got %+v", all)
+	}
+}
+
+// Who approved a canary is in an Event when the canary ends, because the status then forgets it.
+func TestApprovalIsReported(t *testing.T) {
+	w := newWorld(2).trying()
+	w.eds.Status.Wave = &v1alpha1.WaveStatus{Name: "canary", Number: 1, Of: 2, State: v1alpha1.WaveWaitingForApproval, ApproveWith: "canary@new"}
+	w.eds.Status.Approval = &v1alpha1.WaveApproval{Of: "canary@new", By: "jane"}
+	c := w.serve(t)
+	clientset := fakeclientset.NewClientset()
+	c.events = events.NewRecorder(t.Context(), testingclock.NewFakeClock(now), clientset.CoreV1().Events(""), c.client.Scheme(), "moult", "n1")
+	p := w.begin(t, c)
+	p.EndCanary()
+	for range 2 {
+		if err := p.writeStatus(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.events.Shutdown(t.Context())
+	list, err := clientset.CoreV1().Events("").List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(list.Items) != 1 || list.Items[0].Reason != "Approved" || list.Items[0].Message != "Wave canary was approved by jane (canary@new)" || list.Items[0].Count > 1 {
+		t.Errorf("%v, %+v", err, list.Items)
 	}
 }
