@@ -177,8 +177,8 @@ func TestAPIApproval(t *testing.T) {
 	t.Run("an editor creates what is approved", func(t *testing.T) {
 		body := `{"apiVersion":"moult.dev/v1alpha1","kind":"NodeRollout","metadata":{"name":"new","annotations":{"moult.dev/approve":"canary@v1"}},` +
 			`"spec":{"nodeSelector":{},"hostUpdate":{}}}`
-		err := as(t, c, "editor").Verb(http.MethodPost).AbsPath("/apis/moult.dev/v1alpha1/noderollouts").Param("dryRun", "All").Body([]byte(body)).Do(t.Context()).Error()
-		if !apierrors.IsForbidden(err) {
+		post := as(t, c, "editor").Verb(http.MethodPost).AbsPath("/apis/moult.dev/v1alpha1/noderollouts").Param("dryRun", "All")
+		if err := post.Body([]byte(body)).Do(t.Context()).Error(); !apierrors.IsForbidden(err) {
 			t.Error(err)
 		}
 	})

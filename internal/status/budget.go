@@ -20,9 +20,9 @@ const (
 	reasonUnused  = "Unused"
 )
 
-// SetBudgetConditions sets Ready, Open, Progressing, Paused, Reconciling and Stalled of a budget whose status lists what blocks it, and all holders. problem says what is
-// invalid; empty if nothing is. limit is how many nodes may be unavailable; negative when there is no limit by number. The notes are
-// appended to the message.
+// SetBudgetConditions sets Ready, Open, Progressing, Paused, Reconciling and Stalled of a budget. Its status lists what blocks it, and all
+// holders. problem says what is invalid; empty if nothing is. limit is how many nodes may be unavailable; negative when there is no limit by
+// number. The notes are appended to the message.
 func SetBudgetConditions(b *v1alpha1.NodeDisruptionBudget, problem string, limit int, notes []string, now time.Time) {
 	open, reason, message := budgetOpen(b, limit)
 	message = strings.Join(append([]string{message}, notes...), "; ")

@@ -21,15 +21,27 @@ func TestSetNodeRolloutProgress(t *testing.T) {
 	}{
 		"complete": {
 			Progress{Ready: true, Counts: v1alpha1.UnitCounts{Total: 2, Updated: 2}},
-			[]string{"Ready True Complete: 2 of 2 nodes updated", "Reconciling False Complete: ", "Stalled False Complete: ", "Progressing False Complete: ", "Paused False NotPaused: "},
+			[]string{
+				"Ready True Complete: 2 of 2 nodes updated",
+				"Reconciling False Complete: ",
+				"Stalled False Complete: ", "Progressing False Complete: ", "Paused False NotPaused: ",
+			},
 		},
 		"no host": {
 			Progress{Ready: true, Note: "3 selected nodes have no label"},
-			[]string{"Ready True Complete: 0 of 0 nodes updated; 3 selected nodes have no label", "Reconciling False Complete: ", "Stalled False Complete: ", "Progressing False Complete: ", "Paused False NotPaused: "},
+			[]string{
+				"Ready True Complete: 0 of 0 nodes updated; 3 selected nodes have no label",
+				"Reconciling False Complete: ",
+				"Stalled False Complete: ", "Progressing False Complete: ", "Paused False NotPaused: ",
+			},
 		},
 		"updating": {
 			Progress{Ready: true, Counts: v1alpha1.UnitCounts{Total: 3, Updated: 1, Updating: 1, Waiting: 1}, Wait: v1alpha1.ReasonMaxConcurrent, WaitMessage: "1 of 1 slots taken (a)"},
-			[]string{"Ready False Updating: 1 of 3 nodes updated, 1 updating, 1 waiting", "Reconciling True Updating: ", "Stalled False Updating: ", "Progressing True Updating: ", "Paused False NotPaused: "},
+			[]string{
+				"Ready False Updating: 1 of 3 nodes updated, 1 updating, 1 waiting",
+				"Reconciling True Updating: ",
+				"Stalled False Updating: ", "Progressing True Updating: ", "Paused False NotPaused: ",
+			},
 		},
 		"updating beside a failure": {
 			Progress{Ready: true, Counts: v1alpha1.UnitCounts{Total: 2, Failed: 1, Updating: 1}, Failure: "it broke"},
@@ -40,19 +52,35 @@ func TestSetNodeRolloutProgress(t *testing.T) {
 		},
 		"waiting": {
 			Progress{Ready: true, Counts: v1alpha1.UnitCounts{Total: 1, Waiting: 1}, Wait: v1alpha1.ReasonHostSilent, WaitMessage: "its agent is silent"},
-			[]string{"Ready False HostSilent: 0 of 1 nodes updated, 1 waiting: its agent is silent", "Reconciling True HostSilent: ", "Stalled False HostSilent: ", "Progressing False HostSilent: ", "Paused False NotPaused: "},
+			[]string{
+				"Ready False HostSilent: 0 of 1 nodes updated, 1 waiting: its agent is silent",
+				"Reconciling True HostSilent: ",
+				"Stalled False HostSilent: ", "Progressing False HostSilent: ", "Paused False NotPaused: ",
+			},
 		},
 		"about to start": {
 			Progress{Ready: true, Counts: v1alpha1.UnitCounts{Total: 1, Waiting: 1}},
-			[]string{"Ready False Waiting: 0 of 1 nodes updated, 1 waiting", "Reconciling True Waiting: ", "Stalled False Waiting: ", "Progressing False Waiting: ", "Paused False NotPaused: "},
+			[]string{
+				"Ready False Waiting: 0 of 1 nodes updated, 1 waiting",
+				"Reconciling True Waiting: ",
+				"Stalled False Waiting: ", "Progressing False Waiting: ", "Paused False NotPaused: ",
+			},
 		},
 		"failed": {
 			Progress{Ready: true, Counts: v1alpha1.UnitCounts{Total: 2, Failed: 1, Waiting: 1}, Failure: "it broke", Stuck: true},
-			[]string{"Ready False Failed: 0 of 2 nodes updated, 1 failed, 1 waiting: it broke", "Reconciling False Failed: ", "Stalled True Failed: 0 of 2 nodes updated, 1 failed, 1 waiting: it broke", "Progressing False Failed: ", "Paused False NotPaused: "},
+			[]string{
+				"Ready False Failed: 0 of 2 nodes updated, 1 failed, 1 waiting: it broke",
+				"Reconciling False Failed: ",
+				"Stalled True Failed: 0 of 2 nodes updated, 1 failed, 1 waiting: it broke", "Progressing False Failed: ", "Paused False NotPaused: ",
+			},
 		},
 		"invalid": {
 			Progress{Problem: "spec.nodeSelector is invalid", Note: "x"},
-			[]string{"Ready False Invalid: spec.nodeSelector is invalid", "Reconciling False Invalid: ", "Stalled True Invalid: spec.nodeSelector is invalid", "Progressing False Invalid: ", "Paused False NotPaused: "},
+			[]string{
+				"Ready False Invalid: spec.nodeSelector is invalid",
+				"Reconciling False Invalid: ",
+				"Stalled True Invalid: spec.nodeSelector is invalid", "Progressing False Invalid: ", "Paused False NotPaused: ",
+			},
 		},
 	} {
 		r := &v1alpha1.NodeRollout{}

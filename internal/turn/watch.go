@@ -159,7 +159,8 @@ func changed(matters func(old, now client.Object) bool) predicate.Funcs {
 // Resync is how often every rollout is reconciled without a change, in case a watch has missed something.
 const Resync = time.Minute
 
-// RolloutChanged filters out the controllers' own status writes, but not a person's approval. It lets a resync of the cache through: both objects have the same version.
+// RolloutChanged filters out the controllers' own status writes, but not a person's approval. It lets a resync of the cache through: both
+// objects have the same version.
 var RolloutChanged = changed(func(old, now client.Object) bool {
 	if version := now.GetResourceVersion(); version != "" && version == old.GetResourceVersion() {
 		return true

@@ -230,7 +230,8 @@ func fieldIs(field, value string) metav1.ListOptions {
 func (src *Source) User(ctx context.Context) (string, error) {
 	review := &unstructured.Unstructured{Object: map[string]any{}}
 	review.SetGroupVersionKind(authenticationv1.SchemeGroupVersion.WithKind("SelfSubjectReview"))
-	answer, err := src.Client.Resource(authenticationv1.SchemeGroupVersion.WithResource("selfsubjectreviews")).Create(ctx, review, metav1.CreateOptions{})
+	reviews := src.Client.Resource(authenticationv1.SchemeGroupVersion.WithResource("selfsubjectreviews"))
+	answer, err := reviews.Create(ctx, review, metav1.CreateOptions{})
 	if err != nil {
 		return "", fmt.Errorf("asking the API server for the user's name, %w", err)
 	}
