@@ -179,14 +179,14 @@ func TestAPIPlansDoNotGetTheOperatorsRights(t *testing.T) {
 // An operator in a namespace of its own takes over from one in the namespace of Plans. A node is claimed and cordoned
 // all the while, and its Job runs.
 func TestAPIMove(t *testing.T) {
-	const hang = "test.moult.dev/hang" // The pods of Jobs run until it is taken off them.
+	const hang, awaits = "test.moult.dev/hang", "test.moult.dev/awaits" // The pods of Jobs run until the first is taken off them.
 	w, old := newWorld(t)
-	p := w.plan("move", func(p *upgradev1.Plan) { p.Annotations = map[string]string{hang: "true"} })
+	p := w.plan("move", func(p *upgradev1.Plan) { p.Annotations = map[string]string{hang: "true", awaits: "true"} })
 	var job batchv1.Job
 	var before *corev1.Node
 	eventually(t, "a node is claimed and cordoned, and its Job runs", func(ctx context.Context) (string, bool) {
 		all, err := w.jobs(ctx)
-		if err != nil || len(all) != 1 || ptr.Deref(all[0].Status.Ready, 0) != 1 {
+		if err != nil || len(all) != 1 || all[0].Status.Active != 1 {
 			return fmt.Sprint(all, err), false
 		}
 		job, before = all[0], w.node(ctx, all[0].Labels[upgradev1.LabelNode])

@@ -228,7 +228,7 @@ func pod(t *testing.T, admin kubernetes.Interface, labels map[string]string) str
 func eventually(t *testing.T, what string, holds func(context.Context) (string, bool)) {
 	t.Helper()
 	seen := ""
-	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (ok bool, _ error) {
+	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 5*time.Minute, true, func(ctx context.Context) (ok bool, _ error) {
 		seen, ok = holds(ctx)
 		return ok, nil
 	})

@@ -68,7 +68,7 @@ func (s *supervisor) startAPIServer() error {
 		"--service-account-signing-key-file=" + s.ca.path("service-account.key"),
 		"--service-cluster-ip-range=" + serviceCIDR,
 		"--authorization-mode=Node,RBAC",
-		"--enable-admission-plugins=NodeRestriction,OwnerReferencesPermissionEnforcement",
+		"--enable-admission-plugins=NodeRestriction",
 		"--allow-privileged=true",
 		"--max-requests-inflight=3000",
 		"--max-mutating-requests-inflight=2000",

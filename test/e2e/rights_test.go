@@ -38,7 +38,7 @@ var unseen = map[string]string{
 }
 
 // admitted is why rights on finalizers are there.
-const admitted = "the admission plugin OwnerReferencesPermissionEnforcement, which the tests' API server runs, refuses owner references without it"
+const admitted = "the admission plugin OwnerReferencesPermissionEnforcement, which OpenShift runs, refuses owner references without it"
 
 // unseenInShort are those that only the tests with the tag "all" use.
 var unseenInShort = map[string]string{
