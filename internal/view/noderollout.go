@@ -31,6 +31,9 @@ func (c *Cluster) describe(nr *v1alpha1.NodeRollout) units {
 		complete: meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReady),
 		stalled:  meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionStalled),
 	}
+	if c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionAgentsBounded); c != nil && c.Status == metav1.ConditionFalse {
+		u.described.PolicyMissing = c.Message
+	}
 	return u
 }
 

@@ -62,6 +62,8 @@ type Rollout struct {
 	// spec does.
 	Paused   bool   `json:"paused,omitempty"`
 	PausedBy string `json:"pausedBy,omitempty"`
+	// PolicyMissing says that nothing bounds what the agents of a NodeRollout may write; empty if a policy does.
+	PolicyMissing string `json:"policyMissing,omitempty"`
 	// Halted says why no turn starts until a person acts on failed units; empty if not halted.
 	Halted string `json:"halted,omitempty"`
 	// Wave is the progress of a rollout with waves.

@@ -77,7 +77,8 @@ func drawInTurn(r *view.Rollout) (l text.Lines) {
 		if r.Kind == source.NodeRollout.Name {
 			label = v1alpha1.LabelNodeRollout(r.Name)
 		}
-		l.Add(text.Dim.Of("  → release those that are not changed yet: kubectl label node " + all + " --overwrite " + label + "=" + upgradev1.LabelDisabled))
+		off := label + "=" + upgradev1.LabelDisabled
+		l.Add(text.Dim.Of("  → release those that are not changed yet: kubectl label node " + all + " --overwrite " + off))
 		l.Add(text.Dim.Of("  → remove the label before you resume: kubectl label node " + all + " " + label + "-"))
 	}
 	return l

@@ -21,11 +21,12 @@ import (
 func newApprove(c *steerCommand) *cobra.Command {
 	var wave string
 	cmd := c.complete(help("approve ROLLOUT",
-		`Approve the current wave of a rollout, so that the next begins.
-It records your name in status.approval, or, without the right to patch the status, sets the annotation moult.dev/approve.`,
+		`Approve the current wave of a rollout at its current revision, so that the next begins.
+Records your name in status.approval; without the right to patch the status it sets the annotation moult.dev/approve, which names nobody.`,
 		`  kubectl moult approve k3s-agent -n system-upgrade
   kubectl moult approve k3s-agent -n system-upgrade --wave canary
-  kubectl moult approve eds/node-exporter -n monitoring`), source.Rollouts, func(ctx context.Context, named source.Target) error { return c.approve(ctx, named, wave) })
+  kubectl moult approve eds/node-exporter -n monitoring`),
+		source.Rollouts, func(ctx context.Context, named source.Target) error { return c.approve(ctx, named, wave) })
 	cmd.Flags().StringVar(&wave, "wave", "", "Approve only if this is the wave that waits for it.")
 	return cmd
 }

@@ -138,7 +138,8 @@ func (k *checker) add(subject string, err error, message, advice string) {
 
 // definition compares a CustomResourceDefinition with that of this version.
 func (k *checker) definition(ctx context.Context, want *apiextensionsv1.CustomResourceDefinition) {
-	have, subject, apply := &apiextensionsv1.CustomResourceDefinition{}, "definition "+want.Name, "apply the CustomResourceDefinitions of version "+k.plugin
+	have := &apiextensionsv1.CustomResourceDefinition{}
+	subject, apply := "definition "+want.Name, "apply the CustomResourceDefinitions of version "+k.plugin
 	u, err := k.src.In("", source.Definition).Get(ctx, want.Name, metav1.GetOptions{})
 	if err == nil {
 		err = runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, have)
@@ -160,11 +161,14 @@ type right struct {
 }
 
 // denied lists those of the rights that the API server denies. subject is who needs them, as a review of this kind names them.
-func (k *checker) denied(ctx context.Context, review *source.Kind, subject map[string]any, namespace string, rights []right) (all []string, err error) {
+func (k *checker) denied(
+	ctx context.Context, review *source.Kind, subject map[string]any, namespace string, rights []right,
+) (all []string, err error) {
 	for _, r := range rights {
 		of, spec := r.kind.Resource, maps.Clone(subject)
 		spec["resourceAttributes"] = map[string]any{
-			"namespace": text.When(r.kind.Namespaced, "%s", namespace), "verb": r.verb, "group": of.Group, "resource": of.Resource, "subresource": r.subresource,
+			"namespace": text.When(r.kind.Namespaced, "%s", namespace), "verb": r.verb,
+			"group": of.Group, "resource": of.Resource, "subresource": r.subresource,
 		}
 		u := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
 		u.SetGroupVersionKind(review.Resource.GroupVersion().WithKind(review.Name))
@@ -244,10 +248,12 @@ func (k *checker) operatorRights(ctx context.Context, d *appsv1.Deployment) {
 	account := d.Spec.Template.Spec.ServiceAccountName
 	rights := []right{
 		{"update", source.Lease, ""}, {"patch", source.Node, ""}, {"create", source.Pod, "eviction"}, {"patch", source.Budget, "status"},
-		{"patch", source.Plan, "status"}, {"create", source.Job, ""}, {"patch", source.DaemonSet, "status"}, {"create", source.Pod, ""}, {"patch", source.NodeRollout, "status"},
+		{"patch", source.Plan, "status"}, {"create", source.Job, ""}, {"patch", source.DaemonSet, "status"}, {"create", source.Pod, ""},
+		{"patch", source.NodeRollout, "status"},
 	}
 	lacks, err := k.denied(ctx, source.Access, map[string]any{
-		"user": "system:serviceaccount:" + d.Namespace + ":" + account, "groups": []any{"system:serviceaccounts", "system:serviceaccounts:" + d.Namespace, "system:authenticated"},
+		"user":   "system:serviceaccount:" + d.Namespace + ":" + account,
+		"groups": []any{"system:serviceaccounts", "system:serviceaccounts:" + d.Namespace, "system:authenticated"},
 	}, plansNamespace(d), rights)
 	message, advice := "it may do what it needs", ""
 	if len(lacks) > 0 {

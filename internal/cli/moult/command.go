@@ -10,9 +10,9 @@
 //	why.go        everything that is known about why one node is changed, or is not; explain.go draws it, advise.go says what to do
 //	preview.go    what a rollout would do; subject.go reads manifests, drains.go looks at pods, foresee.go draws it
 //	ui.go         the same as web pages; pages.go reads what package dashboard shows
+//	uninstall.go  what Moult has left on nodes and in rollouts
 //	steer.go      pause, resume, abort, undo, approve and retry: each writes one field or annotation of one object
 //	check.go      whether the installation and the user's rights are complete; version.go compares versions
-//	uninstall.go  what Moult has left on nodes and in rollouts
 package moult
 
 import (
@@ -50,7 +50,7 @@ Exit codes: 0 done; 1 it failed, or check found a problem; 2 status --until-comp
 	timeout := root.PersistentFlags().Duration("timeout", 0, "How long the command may take, such as 30s. 0 is no limit.")
 	c := command{streams, clk, cluster, &flags.Choice{}}
 	c.color.Add(root, "color", "", `"always", "never", or "auto": on a terminal, unless $NO_COLOR is set. Default auto.`, "auto", "always", "never")
-	root.AddCommand(newStatus(c), newList(c), newEvents(c), newWhy(c), newPreview(c), newCheck(c), newVersion(c), newUI(c), newUninstallCheck(c))
+	root.AddCommand(newStatus(c), newList(c), newEvents(c), newWhy(c), newPreview(c), newUI(c), newCheck(c), newVersion(c), newUninstallCheck(c))
 	for _, verb := range []func(*steerCommand) *cobra.Command{newPause, newResume, newAbort, newUndo, newApprove, newRetry} {
 		root.AddCommand(verb(&steerCommand{command: c}))
 	}

@@ -29,7 +29,7 @@ import (
 // several are rollouts of all kinds.
 func several() []view.Rollout {
 	return slices.Concat([]view.Rollout{{
-		Kind: view.KindNodeRollout, Name: "hosts", Version: "1.20.3", State: view.Progressing, Counts: v1alpha1.UnitCounts{Total: 2, Updated: 1, Failed: 1},
+		Kind: view.KindNodeRollout, Name: "hosts", PolicyMissing: "there is no ValidatingAdmissionPolicy moult-agent", Version: "1.20.3", State: view.Progressing, Counts: v1alpha1.UnitCounts{Total: 2, Updated: 1, Failed: 1},
 		Nodes: []view.Node{{Node: "n1", State: v1alpha1.UnitFailed, Reason: v1alpha1.ReasonNotRebooted}, {Node: "n2", State: v1alpha1.UnitUpdated}},
 	}}, steered(), daemonRollouts(), []view.Rollout{servers()})
 }

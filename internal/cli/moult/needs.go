@@ -68,6 +68,9 @@ func needsOf(r *view.Rollout) (all []need) {
 	case len(failed) > 0:
 		add(text.Count(len(failed), "node")+" failed: "+text.Some(few, failed, ", "), "kubectl moult why "+failed[0])
 	}
+	if r.PolicyMissing != "" {
+		add(r.PolicyMissing, "kubectl moult check")
+	}
 	if w != nil && w.State == v1alpha1.WaveWaitingForApproval && r.State != view.Complete {
 		add("wave "+w.Name+" waits for approval", "kubectl moult approve "+arg)
 	}
@@ -81,7 +84,10 @@ func drawNeeds(s *shown) (l text.Lines) {
 			l.Add(text.Bold.Of("Needs a person"))
 		}
 		name := cache.NewObjectName(n.Namespace, n.Name).String()
-		l.Add(text.Red.Of("  ! "), text.Plain.Of(n.Kind+" "), text.Bold.Of(name), text.Plain.Of(": "+n.Message), text.Dim.When(n.Command != "", "  (%s)", n.Command))
+		l.Add(
+			text.Red.Of("  ! "), text.Plain.Of(n.Kind+" "), text.Bold.Of(name), text.Plain.Of(": "+n.Message),
+			text.Dim.When(n.Command != "", "  (%s)", n.Command),
+		)
 	}
 	return l
 }

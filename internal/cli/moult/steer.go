@@ -34,10 +34,7 @@ func (c *steerCommand) complete(cmd *cobra.Command, kinds []*source.Kind, run fu
 func (c *steerCommand) write(
 	ctx context.Context, k *source.Kind, name string, change func(*unstructured.Unstructured) (*source.Change, error),
 ) (changed bool, err error) {
-	// A definition that lacks a field must not drop it silently.
-	o := c.patchOptions()
-	o.FieldValidation = metav1.FieldValidationStrict
-	err = c.src.Write(ctx, k, name, o, func(u *unstructured.Unstructured) (*source.Change, error) {
+	err = c.src.Write(ctx, k, name, c.patchOptions(), func(u *unstructured.Unstructured) (*source.Change, error) {
 		what, err := change(u)
 		if changed = what != nil; c.dryRun.Client() {
 			what = nil
@@ -48,7 +45,8 @@ func (c *steerCommand) write(
 }
 
 func (c *steerCommand) patchOptions() metav1.PatchOptions {
-	return metav1.PatchOptions{FieldManager: "kubectl-moult", DryRun: c.dryRun.Request()}
+	// A definition that lacks a field must not drop it silently.
+	return metav1.PatchOptions{FieldManager: "kubectl-moult", DryRun: c.dryRun.Request(), FieldValidation: metav1.FieldValidationStrict}
 }
 
 // say prints what was done to an object, as kubectl does.

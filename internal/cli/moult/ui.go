@@ -28,27 +28,14 @@ type uiCommand struct {
 
 func newUI(base command) *cobra.Command {
 	c := &uiCommand{command: base}
-	cmd := &cobra.Command{
-		Use:   "ui",
-		Short: "Show rollouts, nodes and budgets as live web pages",
-		Long: `Show rollouts, nodes and budgets as live web pages.
-
+	cmd := help("ui",
+		`Show rollouts, nodes and budgets as live web pages.
 A web server on this machine's loopback address shows what you may read with your kubeconfig. It ends with Ctrl-C.`,
-		Example: `  kubectl moult ui
-  kubectl moult ui --port 9000 --browser=false`,
-		Args:              cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			src, err := source.Connect(c.cluster)
-			if err != nil {
-				return err
-			}
-			return c.run(cmd.Context(), src)
-		},
-	}
+		`  kubectl moult ui
+  kubectl moult ui --port 9000 --browser=false`)
 	cmd.Flags().IntVar(&c.port, "port", 8090, "Port on the loopback address; 0 is any free one.")
 	cmd.Flags().BoolVar(&c.browser, "browser", true, "Open the page in the browser.")
-	return cmd
+	return source.Verb(c.cluster, cmd, nil, func(ctx context.Context, src *source.Source, _ source.Target) error { return c.run(ctx, src) })
 }
 
 func (c *uiCommand) run(ctx context.Context, src *source.Source) error {

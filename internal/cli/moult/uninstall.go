@@ -22,18 +22,11 @@ import (
 )
 
 func newUninstallCheck(c command) *cobra.Command {
-	return source.Verb(c.cluster, &cobra.Command{
-		Use:   "uninstall-check",
-		Short: "List what Moult has left on nodes and in rollouts, before or after it is removed",
-		Long: `List what Moult has left: rollouts in progress and finalizers, and on each node claims, cordons, taints, labels and
-annotations. Each comes with the command that removes it. The exit code is 1 if anything is left.
-
-While the operator runs, let rollouts end, or delete them: it releases their nodes itself. The labels plan.upgrade.cattle.io/NAME
-say what a Plan has done: a Plan that you keep runs again without them, when Moult is installed again. Labels that say which host a
-node has, such as bottlerocket.aws/updater-interface-version, may be a person's, and are not listed.`,
-		Example: "  kubectl moult uninstall-check",
-		Args:    cobra.NoArgs,
-	}, nil, func(ctx context.Context, src *source.Source, _ source.Target) error {
+	cmd := help("uninstall-check",
+		`List what Moult has left on nodes and in rollouts, with the commands that remove it. The exit code is 1 if anything is left.
+Let rollouts end, or delete them, while the operator runs. A Plan that you keep runs again on nodes without their label of it.`,
+		"  kubectl moult uninstall-check")
+	return source.Verb(c.cluster, cmd, nil, func(ctx context.Context, src *source.Source, _ source.Target) error {
 		return c.uninstallCheck(ctx, src)
 	})
 }
