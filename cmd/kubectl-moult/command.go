@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"moult.dev/moult/internal/cli/eds"
+	"moult.dev/moult/internal/cli/flags"
 	"moult.dev/moult/internal/cli/moult"
 	"moult.dev/moult/internal/cli/source"
 )
@@ -35,6 +36,7 @@ func commandFor(args []string) *cobra.Command {
 	case name == "check-eds":
 		create = eds.NewCheck
 	}
+	flags.Templates = flags.KubectlTemplates
 	cluster := source.NewFlags()
 	root := create(clock.RealClock{}, genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}, cluster)
 	root.Version = version

@@ -31,6 +31,15 @@ const (
 // Version is the apiVersion of what is printed for programs and is no object of the API.
 const Version = "output.moult.dev/v1alpha1"
 
+// Templates returns the printer for a template, such as "jsonpath={.kind}"; nil if the program knows none. Only the plugin sets it: Go's
+// templates keep the linker from leaving out unused methods, which doubles a program with the clouds' libraries.
+var Templates func(format string) (printers.ResourcePrinter, error)
+
+// KubectlTemplates are kubectl's templates.
+func KubectlTemplates(format string) (printers.ResourcePrinter, error) {
+	return genericclioptions.NewPrintFlags("").WithDefaultOutput(format).ToPrinter()
+}
+
 // Output is --output. What it prints for programs it prints like kubectl.
 type Output struct {
 	value   string
@@ -38,10 +47,17 @@ type Output struct {
 	printer printers.ResourcePrinter // nil for people
 }
 
-// Add adds the flag with these formats to a command. It also takes templates.
+// Add adds the flag with these formats to a command. It also takes templates, if the program knows them.
 func (o *Output) Add(cmd *cobra.Command, formats ...string) {
-	o.formats = append(formats, "jsonpath=", "go-template=")
-	add(cmd, o, "output", "o", "Output format: "+text.Or(o.formats)+" with a template.", o.formats)
+	o.formats = formats
+	if Templates != nil {
+		o.formats = append(o.formats, "jsonpath=", "go-template=")
+	}
+	add(cmd, o, "output", "o", "Output format: "+o.usage()+".", o.formats)
+}
+
+func (o *Output) usage() string {
+	return text.Or(o.formats) + text.When(Templates != nil, " with a template")
 }
 
 // Set implements pflag.Value.
@@ -49,10 +65,18 @@ func (o *Output) Set(value string) (err error) {
 	if o.value, o.printer = value, nil; value == "" || value == Wide && slices.Contains(o.formats, Wide) {
 		return nil
 	}
-	if !slices.Contains(o.formats, value) && !strings.Contains(value, "=") {
-		return errors.New("it must be " + text.Or(o.formats) + " with a template")
+	switch isTemplate := Templates != nil && strings.Contains(value, "="); {
+	case isTemplate:
+		o.printer, err = Templates(value)
+	case !slices.Contains(o.formats, value):
+		err = errors.New("it must be " + o.usage())
+	case value == JSON:
+		o.printer = &printers.JSONPrinter{}
+	case value == YAML:
+		o.printer = &printers.YAMLPrinter{}
+	case value == Name:
+		o.printer = &printers.NamePrinter{}
 	}
-	o.printer, err = genericclioptions.NewPrintFlags("").WithDefaultOutput(value).ToPrinter()
 	return err
 }
 
