@@ -253,10 +253,12 @@ func pick[T any](g *generator, from []T) T { return from[g.intN(len(from))] }
 // texts, numbers, amounts and others are what fields of hostile objects have.
 var (
 	texts = []string{
-		"", " ", "x", "x", "a.b/c", "-1", "1e3999999", "1111111111111111111e3999999", "9223372036854775808", "../..", "{", "[[[", "(?i", "a)|(b", "(a+)+$", "*/0 * * * *",
+		"", " ", "x", "x", "a.b/c", "-1", "1e3999999", "1111111111111111111e3999999", "9223372036854775808", "../..", "{", "[[[", "(?i", "a)|(b", "(a+)+$",
+		"*/0 * * * *",
 		"@every 1ns", "* * 30 2 *", "@daily", "* * * * *", "5m", "5m", "1ns", "-9223372036854775808ns", "2562047h", "http://127.0.0.1:1/x", "http://[::1",
 		"é\n\t\u2028", "reboot-9223372036854775807", "v1.2.3+b", "1.2.3", "12:00", "mon", "Etc/UTC", "Local", "1", "100m", "2026-01-01t00:00:00z",
-		`[{"rollout":"Plan/a/b","turn":"x","since":"2026-01-01T00:00:00Z"}]`, `{"a":{"b":[]}}`, strings.Repeat("[", 10_000), strings.Repeat("y", 64), strings.Repeat("é{", 2000),
+		`[{"rollout":"Plan/a/b","turn":"x","since":"2026-01-01T00:00:00Z"}]`, `{"a":{"b":[]}}`,
+		strings.Repeat("[", 10_000), strings.Repeat("y", 64), strings.Repeat("é{", 2000),
 	}
 	numbers = []any{int64(0), int64(-1), int64(1), int64(1), int64(3), int64(60), int64(1<<31 - 1), int64(1 << 31), int64(1 << 62)}
 	amounts = []any{"0%", "100%", "10%", int64(0), int64(1), int64(3), int64(1<<31 - 1), "101%", "x", int64(-1)}
@@ -292,7 +294,9 @@ func (g *generator) object(d *apiextensionsv1.CustomResourceDefinition, name str
 	}
 	// A part of the path may be nonsense. Then the API server refuses the object.
 	_ = unstructured.SetNestedStringMap(spec, map[string]string{labelPool: pool}, strings.Split(kind.selector, ".")...)
-	o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": d.Spec.Group + "/" + d.Spec.Versions[0].Name, "kind": d.Spec.Names.Kind, "spec": spec}}
+	o := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
+	o.SetAPIVersion(d.Spec.Group + "/" + d.Spec.Versions[0].Name)
+	o.SetKind(d.Spec.Names.Kind)
 	o.SetName(name)
 	o.SetLabels(map[string]string{hostile: ""})
 	o.SetAnnotations(g.annotations(g.intN(3)))
@@ -365,7 +369,8 @@ func (g *generator) answer(w http.ResponseWriter, r *http.Request) {
 	case 4:
 		w.WriteHeader(400 + g.intN(200))
 	default:
-		_, _ = io.WriteString(w, pick(g, append(texts, "null", `{"status":"success","data":{"resultType":"vector","result":[{"metric":{"alertname":null},"value":[]}]}}`,
+		_, _ = io.WriteString(w, pick(g, append(texts, "null",
+			`{"status":"success","data":{"resultType":"vector","result":[{"metric":{"alertname":null},"value":[]}]}}`,
 			strings.Repeat(`{"data":`, 5000), `{"items":[{"name":1,"instances":[null]}],"currentActions":"x","status":"RUNNING"}`)))
 	}
 }
