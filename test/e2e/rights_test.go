@@ -232,10 +232,12 @@ func TestRightsAreCompared(t *testing.T) {
 		event("watch", "apps", "daemonsets", "", "allow", byRole),
 		event("get", "", "secrets", "s", "forbid", ""),
 	}, map[string]string{`ClusterRole "c": get pods`: "once"}, true)
-	want := `u has no right to get secrets /s
-no test uses the right ClusterRole "c": patch nodes/status: remove it, test it, or explain it in rights_test.go
-no test uses the right ClusterRole "c": get namespaces kube-system: remove it, test it, or explain it in rights_test.go
-rights_test.go explains ClusterRole "c": get pods, and there is no such right`
+	want := strings.Join([]string{
+		`u has no right to get secrets /s`,
+		`no test uses the right ClusterRole "c": patch nodes/status: remove it, test it, or explain it in rights_test.go`,
+		`no test uses the right ClusterRole "c": get namespaces kube-system: remove it, test it, or explain it in rights_test.go`,
+		`rights_test.go explains ClusterRole "c": get pods, and there is no such right`,
+	}, "\n")
 	if diff := gocmp.Diff(want, fmt.Sprint(got)); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
