@@ -41,8 +41,13 @@ var screenshots = flag.String("screenshots", "", "directory for pictures of the 
 // patience is for what the browser does. Nothing waits that long.
 const patience = 2 * time.Minute
 
-// injected is a text that must not become markup.
-const injected = `<script>window.injected = true</script><img src=x onerror="window.injected = true">`
+// injected is a text that must not become markup. Pictures for people have none.
+func injected() string {
+	if *screenshots != "" {
+		return ""
+	}
+	return ` <script>window.injected = true</script><img src=x onerror="window.injected = true">`
+}
 
 // browser starts a browser. It ends with the test.
 func browser(t *testing.T) context.Context {
@@ -83,7 +88,7 @@ func state(failed bool) *dashboard.State {
 		unit := view.Node{Node: name, State: v1alpha1.UnitOutdated, Reason: v1alpha1.ReasonMaxConcurrent, Message: "4 of at most 4 nodes are in a turn"}
 		switch {
 		case i == 7 && failed:
-			unit = view.Node{Node: name, State: v1alpha1.UnitFailed, Reason: "JobFailed", Message: "exit code 1: " + injected, Since: since}
+			unit = view.Node{Node: name, State: v1alpha1.UnitFailed, Reason: "JobFailed", Message: "container upgrade ended with exit code 1" + injected(), Since: since}
 			plan.Counts.Failed++
 		case i < 40:
 			unit = view.Node{Node: name, State: v1alpha1.UnitUpdated}
@@ -104,7 +109,7 @@ func state(failed bool) *dashboard.State {
 	}}
 	s.Budgets = []view.Budget{{
 		Name: "production", State: view.BudgetExhausted, Matched: 120, Unavailable: 4, Limit: ptr.To(4), Allowed: ptr.To[int32](0),
-		Holders: []v1alpha1.BudgetHolder{{Node: "worker-b-13", Message: "claimed by Plan/system-upgrade/k3s-agent " + injected}},
+		Holders: []v1alpha1.BudgetHolder{{Node: "worker-b-13", Message: "claimed by Plan/system-upgrade/k3s-agent" + injected()}},
 	}}
 	return s
 }
@@ -128,14 +133,14 @@ func server(t *testing.T) (served, string) {
 			return text.Lines{
 				{text.Bold.Of(node), text.Plain.Of("  Ready, in service")},
 				{text.Plain.Of("Plan system-upgrade/k3s-agent  "), text.Yellow.Of("waits")},
-				{text.Red.Of("  ✗ "), text.Plain.Of("concurrency  MaxConcurrent: 4 of at most 4 nodes are in a turn " + injected)},
+				{text.Red.Of("  ✗ "), text.Plain.Of("concurrency  MaxConcurrent: 4 of at most 4 nodes are in a turn" + injected())},
 			}, true, nil
 		},
 		Preview: func(context.Context, string, string, string) (text.Lines, error) {
 			return text.Lines{{text.Plain.Of("  ends in about 31m; a turn takes 95s")}}, nil
 		},
 		Logs: func(context.Context, string, string, string, string) (string, error) {
-			return "the last line " + injected, nil
+			return "the last line" + injected(), nil
 		},
 	})
 	pages.Publish(state(false))
