@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"moult.dev/moult/internal/dashboard"
@@ -25,7 +26,7 @@ func TestAPIDashboard(t *testing.T) {
 	d := newDaemons(t, 0)
 	ctx := t.Context()
 	other := d.newNamespace()
-	pages := dashboard.New(dashboard.Reader{})
+	pages := dashboard.New(clock.RealClock{}, dashboard.Reader{})
 	pages.Publish(&dashboard.State{Rollouts: []view.Rollout{
 		{Kind: "Plan", Namespace: d.namespace, Name: "first"}, {Kind: "Plan", Namespace: other, Name: "second"}, {Kind: "NodeRollout", Name: "third"},
 	}})

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/clock"
 
 	"moult.dev/moult/internal/cli/text"
 	"moult.dev/moult/internal/view"
@@ -55,7 +56,8 @@ type Reader struct {
 // Server serves the pages.
 type Server struct {
 	http.Handler
-	read Reader
+	clock clock.Clock
+	read  Reader
 
 	mu      sync.Mutex
 	state   *State
@@ -63,8 +65,8 @@ type Server struct {
 }
 
 // New returns a server that has nothing to show yet.
-func New(read Reader) *Server {
-	s := &Server{read: read, changed: make(chan struct{})}
+func New(clk clock.Clock, read Reader) *Server {
+	s := &Server{clock: clk, read: read, changed: make(chan struct{})}
 	mux := http.NewServeMux()
 	mux.Handle("GET /assets/", http.StripPrefix("/assets/", assetFiles()))
 	mux.HandleFunc("GET /{$}", s.page(s.fleetPage))

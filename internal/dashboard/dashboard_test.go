@@ -18,6 +18,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
 	"moult.dev/moult/api/v1alpha1"
@@ -66,7 +67,7 @@ func aState() *State {
 }
 
 func aServer(states ...*State) *Server {
-	s := New(Reader{
+	s := New(clock.RealClock{}, Reader{
 		Why: func(_ context.Context, node string) (text.Lines, bool, error) {
 			return text.Lines{{text.Red.Of("node " + node + " is blocked " + evil)}}, node != "nobody", nil
 		},

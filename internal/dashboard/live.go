@@ -33,14 +33,14 @@ func (s *Server) changes(w http.ResponseWriter, r *http.Request) {
 		select {
 		case <-r.Context().Done():
 			return
-		case <-time.After(alive):
+		case <-s.clock.After(alive):
 			continue
 		case <-changed:
 		}
 		select {
 		case <-r.Context().Done():
 			return
-		case <-time.After(atMost):
+		case <-s.clock.After(atMost):
 		}
 	}
 }

@@ -50,5 +50,5 @@ func (s *Server) findNode(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "/", http.StatusSeeOther)
 		return
 	}
-	http.Redirect(w, r, nodePath(name), http.StatusSeeOther)
+	http.Redirect(w, r, nodePath(name), http.StatusSeeOther) //nolint:gosec // The path begins with /nodes/, and the name is escaped.
 }

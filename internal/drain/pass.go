@@ -213,7 +213,9 @@ func (d *Drainer) evictAll(ctx context.Context, verdicts []Verdict, r request) [
 	return outcomes
 }
 
-func (r request) of(pod *corev1.Pod) accepted { return accepted{pod.UID, ptr.Deref(r.grace, -1), r.delete} }
+func (r request) of(pod *corev1.Pod) accepted {
+	return accepted{pod.UID, ptr.Deref(r.grace, -1), r.delete}
+}
 
 // wasAccepted reports whether the request was accepted a moment ago.
 func (d *Drainer) wasAccepted(pod *corev1.Pod, r request) bool {

@@ -22,7 +22,7 @@ import (
 
 const (
 	// PrometheusSecret is the Secret that the operator may read by the Role of that name.
-	PrometheusSecret = "moult-prometheus"
+	PrometheusSecret = "moult-prometheus" //nolint:gosec // It is a name.
 	// secretMaxAge is how long a Secret is not read again after a valid answer.
 	secretMaxAge = time.Minute
 

@@ -27,6 +27,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
 	"moult.dev/moult/api/v1alpha1"
@@ -128,7 +129,7 @@ func (s served) Close() {
 
 func server(t *testing.T) (served, string) {
 	t.Helper()
-	pages := dashboard.New(dashboard.Reader{
+	pages := dashboard.New(clock.RealClock{}, dashboard.Reader{
 		Why: func(_ context.Context, node string) (text.Lines, bool, error) {
 			return text.Lines{
 				{text.Bold.Of(node), text.Plain.Of("  Ready, in service")},

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	admissionv1 "k8s.io/api/admissionregistration/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -270,8 +270,8 @@ func (k *checker) policy(ctx context.Context, name string) {
 	if err = cmp.Or(errPolicy, err); apierrors.IsNotFound(err) {
 		message, err = "the ValidatingAdmissionPolicy or its binding is not there", nil
 	} else if err == nil {
-		spec := source.As[admissionv1.ValidatingAdmissionPolicyBinding](u).Spec
-		if spec.PolicyName == name && slices.Contains(spec.ValidationActions, admissionv1.Deny) {
+		spec := source.As[admissionregistrationv1.ValidatingAdmissionPolicyBinding](u).Spec
+		if spec.PolicyName == name && slices.Contains(spec.ValidationActions, admissionregistrationv1.Deny) {
 			message, advice = "it is in force", ""
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -35,8 +35,8 @@ type installation struct {
 	operator         *appsv1.Deployment
 	lease            *coordinationv1.Lease
 	agents           *appsv1.DaemonSet
-	policy           *admissionv1.ValidatingAdmissionPolicy
-	binding          *admissionv1.ValidatingAdmissionPolicyBinding
+	policy           *admissionregistrationv1.ValidatingAdmissionPolicy
+	binding          *admissionregistrationv1.ValidatingAdmissionPolicyBinding
 	denied, unlisted map[string]bool
 	// definitions changes the definitions in the cluster.
 	definitions func(map[string]*unstructured.Unstructured)
@@ -66,10 +66,10 @@ func installed(change func(*installation)) *installation {
 			Spec:       appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app.kubernetes.io/component": "updog"}}},
 			Status:     appsv1.DaemonSetStatus{DesiredNumberScheduled: 3, NumberReady: 3},
 		},
-		policy: &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "moult-agent"}},
-		binding: &admissionv1.ValidatingAdmissionPolicyBinding{
+		policy: &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "moult-agent"}},
+		binding: &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: "moult-agent"},
-			Spec:       admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: "moult-agent", ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}},
+			Spec:       admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: "moult-agent", ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}},
 		},
 	}
 	if change != nil {
@@ -107,7 +107,7 @@ func (i *installation) source(t *testing.T, definitions []*apiextensionsv1.Custo
 		if name != "" {
 			p, b := i.policy.DeepCopy(), i.binding.DeepCopy()
 			if p.Name = name; name == "moult-controller" {
-				b.Spec.PolicyName, b.Spec.ValidationActions = name, []admissionv1.ValidationAction{admissionv1.Deny}
+				b.Spec.PolicyName, b.Spec.ValidationActions = name, []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}
 			}
 			b.Name = name
 			add(source.Policy, p)
@@ -190,7 +190,7 @@ func TestInstallation(t *testing.T) {
 		}},
 		"no-policy": {change: func(i *installation) { i.policy.Name = "" }},
 		"policy-weak": {change: func(i *installation) {
-			i.binding.Spec.ValidationActions = []admissionv1.ValidationAction{admissionv1.Warn}
+			i.binding.Spec.ValidationActions = []admissionregistrationv1.ValidationAction{admissionregistrationv1.Warn}
 		}},
 		"may-not-look": {change: func(i *installation) {
 			i.unlisted = map[string]bool{}

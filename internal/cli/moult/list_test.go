@@ -4,7 +4,6 @@ package moult
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -138,7 +137,7 @@ func TestTimeout(t *testing.T) {
 		"none":   {0, fails, "it broke", 0},
 	} {
 		cmd := &cobra.Command{}
-		cmd.SetContext(context.Background())
+		cmd.SetContext(t.Context())
 		err := within(&tc.timeout, tc.run)(cmd, nil)
 		var coded exitError
 		if errors.As(err, &coded); err == nil || err.Error() != tc.want || coded.code != tc.code {

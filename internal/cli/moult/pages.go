@@ -48,7 +48,7 @@ type Pages struct {
 // NewPages returns the pages of what the source may read. They show nothing until Run.
 func NewPages(clk clock.WithTicker, src *source.Source) *Pages {
 	c := &Pages{clock: clk, src: src}
-	c.Server = dashboard.New(dashboard.Reader{Why: c.why, Preview: c.preview, Logs: c.logs})
+	c.Server = dashboard.New(clk, dashboard.Reader{Why: c.why, Preview: c.preview, Logs: c.logs})
 	return c
 }
 

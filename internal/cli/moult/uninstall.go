@@ -38,7 +38,7 @@ func (l *leftovers) add(what, fix string, args ...any) {
 	*l = append(*l, [2]string{what, fmt.Sprintf(fix, args...)})
 }
 
-func (c command) uninstallCheck(ctx context.Context, src *source.Source) error {
+func (c *command) uninstallCheck(ctx context.Context, src *source.Source) error {
 	var left leftovers
 	src.Namespace = metav1.NamespaceAll
 	if err := left.ofRollouts(ctx, src); err != nil {

@@ -93,7 +93,7 @@ node/n has the annotations bottlerocket.aws/action-state, moult.dev/claims, moul
 				t.Fatal(err)
 			}
 			var out bytes.Buffer
-			err := command{IOStreams: genericiooptions.IOStreams{Out: &out}}.uninstallCheck(t.Context(), src)
+			err := (&command{IOStreams: genericiooptions.IOStreams{Out: &out}}).uninstallCheck(t.Context(), src)
 			if diff := cmp.Diff(tc.want, out.String()); diff != "" {
 				t.Errorf("printed (-want +got)\n%s", diff)
 			}

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -55,9 +55,9 @@ var (
 	Lease         = newKind("Lease", coordinationv1.SchemeGroupVersion, true, "lease")
 	Definition    = newKind("CustomResourceDefinition", apiextensionsv1.SchemeGroupVersion, false, "crd")
 	Policy        = &Kind{
-		Name: "ValidatingAdmissionPolicy", Resource: admissionv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies"), shorts: []string{"vap"},
+		Name: "ValidatingAdmissionPolicy", Resource: admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies"), shorts: []string{"vap"},
 	}
-	PolicyBinding = newKind("ValidatingAdmissionPolicyBinding", admissionv1.SchemeGroupVersion, false, "vapbinding")
+	PolicyBinding = newKind("ValidatingAdmissionPolicyBinding", admissionregistrationv1.SchemeGroupVersion, false, "vapbinding")
 	Access        = newKind("SubjectAccessReview", authorizationv1.SchemeGroupVersion, false, "access")
 	OwnAccess     = newKind("SelfSubjectAccessReview", authorizationv1.SchemeGroupVersion, false, "ownaccess")
 )
