@@ -244,6 +244,7 @@ type AlertsGate struct {
 	// authorities that are trusted instead of the system's, in PEM. It is read again every minute. Absent: no credentials. While it can't be used
 	// Prometheus does not answer. The operator's Role moult-prometheus lists the names that it may read.
 	// +optional
+	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
 	SecretName string `json:"secretName,omitempty"`
