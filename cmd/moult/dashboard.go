@@ -78,9 +78,11 @@ func (c *dashboardCommand) run(ctx context.Context) error {
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	var group sync.WaitGroup
-	defer group.Wait()
+	defer func() {
+		cancel(nil)
+		group.Wait()
+	}()
 	certificate, err := c.certificate(ctx, &group)
 	if err != nil {
 		return err
@@ -88,7 +90,7 @@ func (c *dashboardCommand) run(ctx context.Context) error {
 	pages := moult.NewPages(clock.RealClock{}, src)
 	pages.WithoutLogs()
 	server := &http.Server{
-		Addr: c.address, Handler: door.guard(pages.Server), ReadHeaderTimeout: 10 * time.Second,
+		Addr: c.address, Handler: door.guard(pages.Server), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute,
 		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate},
 	}
 	defer server.Close()
@@ -175,6 +177,9 @@ func (d *door) guard(next http.Handler) http.Handler {
 			w.Header().Set("Content-Security-Policy", "default-src 'none'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
 			w.Header().Set("Content-Type", "text/html; charset=utf-8")
 			w.Header().Set("Cache-Control", "no-store")
+			if err != nil && r.Header.Get("Authorization") != "" {
+				ctrl.Log.WithName("dashboard").Info("a token was refused, or can't be checked", "error", err.Error())
+			}
 			w.WriteHeader(http.StatusUnauthorized)
 			_, _ = w.Write(loginPage)
 			return

@@ -29,8 +29,9 @@ import (
 // State is what the pages show: the cluster at one moment. It is not changed after it was published.
 type State struct {
 	At time.Time
-	// Notes say what is not shown, or may be out of date.
+	// Notes say what is not shown. Stale says why it may be out of date; empty if it is not.
 	Notes    []string
+	Stale    string
 	Rollouts []view.Rollout
 	Budgets  []view.Budget
 	// Nodes are all nodes, by name.

@@ -212,9 +212,13 @@ func (s *Server) fleetPage(r *http.Request, at *State) (string, g.Group, error) 
 		return g.Group{g.If(a.Path == "", words(a.What)), g.If(a.Path != "", link(a.Path, a.What)), words(text.When(a.Message != "", ": %s", a.Message))}
 	}))
 	budgets := list("gauges", g.Map(at.Budgets, func(b view.Budget) g.Node { return gauge(&b) }))
+	all := section("rollouts", "Rollouts", orNothing(table("Rollouts", []string{"Rollout", "State", "Version", "Nodes", "Message"}, rows), "There are none."))
+	if at.restricted {
+		return title, append(heading(title, at), section("act", "Needs a person", act), all), nil
+	}
 	return title, append(heading(title, at),
 		section("act", "Needs a person", orNothing(act, "Nothing.")),
-		section("rollouts", "Rollouts", orNothing(table("Rollouts", []string{"Rollout", "State", "Version", "Nodes", "Message"}, rows), "There are none.")),
+		all,
 		section("budgets", "Budgets", orNothing(budgets, "There are none.")),
 		section("nodes", "Nodes",
 			h.Form(h.Class("by"), h.Action("/"),
@@ -305,8 +309,8 @@ func (s *State) attention() (all []attention) {
 			all = append(all, attention{named + " is stalled", r.Message, at})
 		case r.Wave != nil && r.Wave.State == v1alpha1.WaveWaitingForApproval && r.State != view.Complete:
 			all = append(all, attention{named + " waits for approval", "wave " + r.Wave.Name, at})
-		case r.Canary != nil && r.Canary.State == view.CanaryFailed:
-			all = append(all, attention{named + ": its canary has failed", r.Canary.Message, at})
+		case r.Canary != nil && r.Canary.State != view.CanaryProgressing:
+			all = append(all, attention{named + ": its canary: " + string(r.Canary.State), r.Canary.Message, at})
 		case r.State == view.Pending && r.Message != "":
 			all = append(all, attention{named + " is pending", r.Message, at})
 		}

@@ -164,6 +164,7 @@ func commands(r *view.Rollout) []string {
 	}
 	verbs := []string{"status"}
 	switch {
+	case r.PausedBy != "": // kubectl eds resumes it.
 	case r.Paused:
 		verbs = append(verbs, "resume")
 	case r.State != view.Complete:

@@ -20,7 +20,7 @@ func ForViewer(r *http.Request, may May) *http.Request {
 }
 
 // seen returns the current state as the sender of a request may see it: whole, or the rollouts of some namespaces. The second has no messages,
-// budgets and nodes, because these name rollouts of other namespaces.
+// budgets and nodes, because these name rollouts of other namespaces, and only who may list Nodes may know them.
 func (s *Server) seen(r *http.Request) *State {
 	state, _ := s.current()
 	may, _ := r.Context().Value(viewerKey{}).(May)
@@ -34,8 +34,8 @@ func (s *Server) seen(r *http.Request) *State {
 	if all {
 		return state
 	}
-	part := &State{At: state.At, restricted: true, version: state.version, fleets: map[string][]byte{}}
-	part.Notes = append(part.Notes, "Only rollouts that you may list are shown, without messages: you may not list all rollouts, budgets and nodes.")
+	part := &State{At: state.At, Stale: state.Stale, restricted: true, version: state.version, fleets: map[string][]byte{}}
+	part.Notes = append(part.Notes, "Only rollouts that you may list are shown, without messages and nodes: you may not list all rollouts, budgets and nodes.")
 	known := map[[2]string]bool{}
 	for _, rollout := range state.Rollouts {
 		of := [2]string{rollout.Kind, rollout.Namespace}
@@ -61,11 +61,9 @@ func withoutMessages(r view.Rollout) view.Rollout {
 		wave.Message = ""
 		r.Wave = &wave
 	}
-	nodes := make([]view.Node, len(r.Nodes))
-	for i, n := range r.Nodes {
-		n.Message = ""
-		nodes[i] = n
+	if r.Canary != nil {
+		r.Canary = &view.Canary{State: r.Canary.State, Revision: r.Canary.Revision, Reason: r.Canary.Reason}
 	}
-	r.Nodes = nodes
+	r.Nodes = nil
 	return r
 }

@@ -268,6 +268,10 @@ func next(r *Result, verdicts []Verdict, o *Options, since, now time.Time) time.
 	if len(r.In(Blocked, Failed)) > 0 || len(r.Attached) > 0 {
 		wake(now.Add(retryAfter))
 	}
+	isAlive := func(v Verdict) bool { return v.Action == Evict && v.Pod.DeletionTimestamp.IsZero() }
+	if len(r.In(Evicted, Terminating)) > 0 && slices.ContainsFunc(verdicts, isAlive) {
+		wake(now.Add(seenWithin)) // An accepted request may have no effect.
+	}
 	if o.SkipWaitForDelete > 0 {
 		for i := range verdicts {
 			if v := &verdicts[i]; v.Action == Evict && !v.Pod.DeletionTimestamp.IsZero() {

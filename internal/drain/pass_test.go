@@ -132,8 +132,8 @@ func TestPassEvictsWhatMayGo(t *testing.T) {
 
 	expect(t, "states", map[string]State{"a": Evicted, "b": Terminating, "d": Skipped, "s": Skipped}, states(r))
 	expect(t, "asked", []string{"eviction a"}, a.heard())
-	if r.Done() || r.Stuck() || !r.Next.IsZero() {
-		t.Errorf("pods that are on their way are nothing but waited for: %+v", r)
+	if r.Done() || r.Stuck() || !r.Next.Equal(start.Add(seenWithin)) {
+		t.Errorf("pods that are on their way are waited for, and requested again if nothing is seen: %+v", r)
 	}
 }
 

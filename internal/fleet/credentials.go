@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -146,8 +147,10 @@ func (c *credentials) failed(err error) error {
 	}
 	c.read = time.Time{}
 	for _, secret := range []string{c.token, c.password, base64.StdEncoding.EncodeToString([]byte(c.username + ":" + c.password))} {
-		if secret != "" && strings.Contains(err.Error(), secret) {
-			return errors.New("the error is not shown, because it has the credentials")
+		for _, written := range []string{secret, strings.Trim(strconv.Quote(secret), `"`), url.QueryEscape(secret)} {
+			if secret != "" && strings.Contains(err.Error(), written) {
+				return errors.New("the error is not shown, because it has the credentials")
+			}
 		}
 	}
 	return err

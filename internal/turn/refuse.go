@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/metrics"
 )
 
 // Refuses reports whether rollouts of this kind are not carried out. Then the conditions of the rollout say why. They are written once, and
@@ -23,6 +24,7 @@ func (e *Engine) Refuses(ctx context.Context, key types.NamespacedName, stored *
 	if why == nil {
 		return false, nil
 	}
+	metrics.SetStalled(metrics.Rollout{Kind: e.Kind, NamespacedName: key}, true)
 	e.Waiting.Set(key, true) // A change of the definition wakes it.
 	changed := stored.DeepCopy()
 	status, _ := changed.Object["status"].(map[string]any)

@@ -52,6 +52,8 @@ type checker struct {
 	plugin string // its version
 	wanted []*apiextensionsv1.CustomResourceDefinition
 	all    []checked
+	// failed is the first error that is no lack of rights: then the checks say nothing.
+	failed error
 }
 
 func newCheck(c command) *cobra.Command {
@@ -68,7 +70,9 @@ Each problem has a line that says what to do, and the exit code is 1 then. What 
 			return fmt.Errorf("reading the definitions of this program, %w", err)
 		}
 		k := &checker{src: src, now: c.clock.Now(), plugin: cmd.Root().Version, wanted: wanted}
-		k.run(ctx)
+		if k.run(ctx); k.failed != nil {
+			return k.failed
+		}
 		if output.Structured() {
 			err = output.Print(c.Out, struct {
 				identified
@@ -127,6 +131,9 @@ func (k *checker) add(subject string, err error, message, advice string) {
 	r := checked{checkOK, subject, message, advice}
 	switch {
 	case err != nil:
+		if !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
+			k.failed = cmp.Or(k.failed, err)
+		}
 		r = checked{checkUnknown, subject, "not known: " + err.Error(), ""}
 	case message == "":
 		return

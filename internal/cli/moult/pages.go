@@ -60,10 +60,11 @@ func (c *Pages) Run(ctx context.Context) error {
 	ticker := c.clock.NewTicker(pagesEvery)
 	defer ticker.Stop()
 	var last *dashboard.State
-	seen := 0
+	var looked time.Time
+	seen := -1
 	return watches.Run(ctx, c.clock, ticker.C(), func() (bool, error) {
 		now, news := c.clock.Now(), watches.News()
-		if last != nil && (now.Before(last.At.Add(pagesEvery)) || news == seen && now.Before(last.At.Add(pagesAtLeast))) {
+		if now.Before(looked.Add(pagesEvery)) || news == seen && now.Before(looked.Add(pagesAtLeast)) {
 			return false, nil
 		}
 		c.src.Notes = nil
@@ -73,21 +74,24 @@ func (c *Pages) Run(ctx context.Context) error {
 			next, err = c.read(ctx, now)
 		}
 		trouble := watches.Trouble()
-		if err != nil && (last == nil || trouble == nil) {
+		looked, seen = now, news
+		switch {
+		case err != nil && last == nil:
 			return false, err
+		case err != nil:
+			next, trouble = &dashboard.State{At: last.At, Rollouts: last.Rollouts, Budgets: last.Budgets, Nodes: last.Nodes}, err
+		default:
+			next.At = now
 		}
-		if err != nil {
-			next = &dashboard.State{Rollouts: last.Rollouts, Budgets: last.Budgets, Nodes: last.Nodes}
-		}
-		next.At, next.Notes = now, slices.Clone(c.src.Notes)
+		next.Notes = slices.Clone(c.src.Notes)
 		if trouble != nil {
-			next.Notes = append(next.Notes, "What is shown may be out of date: "+trouble.Error())
+			next.Stale = "What is shown may be out of date: " + trouble.Error()
 		}
 		if c.src.Namespace != "" {
 			next.Notes = append(next.Notes, "Only rollouts of namespace "+c.src.Namespace+" and NodeRollouts are shown: others may not be listed.")
 		}
 		c.Publish(next)
-		last, seen = next, news
+		last = next
 		return false, nil
 	})
 }

@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cli/source"
@@ -75,7 +76,13 @@ func (l *leftovers) ofRollouts(ctx context.Context, src *source.Source) error {
 				`kubectl patch noderollout %s --type=merge -p '{"metadata":{"finalizers":null}}'`, r.Name)
 		}
 	})
-	return errors.Join(errPlans, errRollouts)
+	errDaemons := eachOf(ctx, src, source.DaemonSet, func(d *edsv1.ExtendedDaemonSet) {
+		if s := &d.Status; s.Canary != nil || s.UpToDate < s.Desired {
+			l.add(fmt.Sprintf("%s -n %s is being updated: its pods stay as they are without the operator", source.DaemonSet.String(d.Name), d.Namespace),
+				"kubectl moult status eds/%s -n %s", d.Name, d.Namespace)
+		}
+	})
+	return errors.Join(errPlans, errRollouts, errDaemons)
 }
 
 // eachOf calls do with each object of a kind. A kind that the API server does not know has none.

@@ -52,6 +52,7 @@ func (p *pass) report(ctx context.Context) error {
 // reportStatus writes the status if it changed, and then the Events.
 func (p *pass) reportStatus(ctx context.Context, changes func(before *edsv1.ExtendedDaemonSet) []events.Event) error {
 	before := p.stored
+	metrics.SetStalled(metrics.DaemonSet(p.key), edsv1.IsConditionTrue(p.EDS.Status.Conditions, edsv1.ConditionStalled))
 	if !p.isDue(before, !equality.Semantic.DeepEqual(before.Status, p.EDS.Status)) {
 		return nil
 	}
@@ -159,7 +160,6 @@ func (p *pass) measure() {
 		reasons[w.Reason]++
 	}
 	metrics.SetUnits(metrics.DaemonSet(p.key), states, reasons)
-	metrics.SetStalled(metrics.DaemonSet(p.key), edsv1.IsConditionTrue(p.EDS.Status.Conditions, edsv1.ConditionStalled))
 	stuck := map[string]bool{}
 	for _, rs := range p.Owned {
 		stuck[rs.Name] = rs == p.Active && p.Canary == nil && states[v1alpha1.UnitOutdated] > 0 && len(p.Decision.Start) == 0

@@ -157,17 +157,19 @@ func (p *pass) ask(ctx context.Context, t *hostupdate.Unit) error {
 // recordChange records in the claim that the host runs the version, and labels the node for the hooks after the reboot.
 func (p *pass) recordChange(ctx context.Context, t *hostupdate.Unit) error {
 	claim := *t.Claim
-	if claim.Changed == nil {
+	isNew := claim.Changed == nil
+	if isNew {
 		claim.Changed = &metav1.Time{Time: p.w.Now}
-		if claim.Rebooting != nil {
-			metrics.ObserveReboot(p.Key.Name, p.w.Now.Sub(claim.Rebooting.Time))
-		}
 	}
 	var also []node.Also
 	if hooks := p.w.Hooks().AfterReboot; len(hooks) > 0 {
 		also = setHookLabel(v1alpha1.LabelAfterReboot, true, hooks)
 	}
-	return p.Hold(ctx, t, claim, also...)
+	err := p.Hold(ctx, t, claim, also...)
+	if err == nil && isNew && claim.Rebooting != nil {
+		metrics.ObserveReboot(p.Key.Name, p.w.Now.Sub(claim.Rebooting.Time))
+	}
+	return err
 }
 
 // reboot orders the reboot, and records the present boot id. A later boot id shows that the host has rebooted. No agent reboots it twice.

@@ -14,6 +14,7 @@
       const url = new URL(location.href);
       url.searchParams.set("part", "");
       const answer = await fetch(url);
+      if (answer.status === 401) { location.reload(); return; } // The login page.
       if (!answer.ok) throw new Error(await answer.text());
       const html = await answer.text();
       if (html !== shown) replace(html);
@@ -61,14 +62,25 @@
   }
 
   // The server says when there is something new. A broken connection begins again by itself.
+  // A browser keeps few connections to a server: a page that is not seen gives its own up.
+  let events = null;
   function follow() {
-    const events = new EventSource("/changes");
+    events?.close();
+    events = new EventSource("/changes");
     events.onmessage = (e) => {
       if (e.data !== main.dataset.version || stale.textContent) refresh();
       main.dataset.version = e.data;
     };
-    events.onerror = () => outdated("The connection is lost; it is tried again.");
+    events.onerror = () => {
+      outdated("The connection is lost; it is tried again.");
+      if (events.readyState === EventSource.CLOSED) setTimeout(follow, 5000); // The server answered with an error.
+    };
   }
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) { events?.close(); return; }
+    follow();
+    refresh();
+  });
 
   // The fleet: a canvas for each group, a cell for each node. The shape says the same as the colour.
   const colours = () => {
