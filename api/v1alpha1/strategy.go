@@ -196,7 +196,7 @@ type Retries struct {
 
 // Window opens by a cron schedule, for a duration.
 type Window struct {
-	// schedule is when it opens: five fields of cron (minute, hour, day of month, month, weekday), or @hourly, @daily,
+	// schedule is when it opens: five fields of cron (minute, hour, day, month, weekday), or @hourly, @daily,
 	// @weekly, @monthly or @yearly. An opening that summer time skips occurs at the change. One that it repeats occurs once.
 	// +required
 	// +kubebuilder:validation:MinLength=1

@@ -13,7 +13,7 @@ import (
 //
 // Window opens by a cron schedule, for a duration.
 type WindowApplyConfiguration struct {
-	// schedule is when it opens: five fields of cron (minute, hour, day of month, month, weekday), or @hourly, @daily,
+	// schedule is when it opens: five fields of cron (minute, hour, day, month, weekday), or @hourly, @daily,
 	// @weekly, @monthly or @yearly. An opening that summer time skips occurs at the change. One that it repeats occurs once.
 	Schedule *string `json:"schedule,omitempty"`
 	// duration is how long the window stays open. A change to or from summer time does not change it.
