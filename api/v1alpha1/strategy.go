@@ -168,7 +168,7 @@ type Wave struct {
 	// +kubebuilder:validation:MaxLength=64
 	Soak *metav1.Duration `json:"soak,omitempty"`
 	// approval Manual blocks the next wave until a person approves this one after its soak. To approve use `kubectl moult
-	// approve`, which writes status.approval. The annotation moult.dev/approve approves too, and names nobody. Default Auto.
+	// approve`, which writes status.approval. The annotation moult.dev/approve approves too, without a name. Default Auto.
 	// +optional
 	Approval Approval `json:"approval,omitempty"`
 }

@@ -22,7 +22,7 @@ func newApprove(c *steerCommand) *cobra.Command {
 	var wave string
 	cmd := c.complete(help("approve ROLLOUT",
 		`Approve the current wave of a rollout at its current revision, so that the next begins.
-Records your name in status.approval; without the right to patch the status it sets the annotation moult.dev/approve, which names nobody.`,
+Records your name in status.approval; without the right to patch the status it sets the annotation moult.dev/approve, which has no name.`,
 		`  kubectl moult approve k3s-agent -n system-upgrade
   kubectl moult approve k3s-agent -n system-upgrade --wave canary
   kubectl moult approve eds/node-exporter -n monitoring`),

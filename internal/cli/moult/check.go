@@ -160,7 +160,7 @@ func (k *checker) definition(ctx context.Context, want *apiextensionsv1.CustomRe
 	}
 }
 
-// right is a right that somebody needs.
+// right is a right that the user or the operator needs.
 type right struct {
 	verb        string
 	kind        *source.Kind

@@ -26,7 +26,7 @@ type WaveApplyConfiguration struct {
 	// soak is how long all nodes of the wave must have been updated and healthy before the next begins. Default: none.
 	Soak *metav1.Duration `json:"soak,omitempty"`
 	// approval Manual blocks the next wave until a person approves this one after its soak. To approve use `kubectl moult
-	// approve`, which writes status.approval. The annotation moult.dev/approve approves too, and names nobody. Default Auto.
+	// approve`, which writes status.approval. The annotation moult.dev/approve approves too, without a name. Default Auto.
 	Approval *apiv1alpha1.Approval `json:"approval,omitempty"`
 }
 
