@@ -304,6 +304,11 @@ type NodeRolloutStatus struct {
 	// +optional
 	// +listType=atomic
 	Turns []MachineTurn `json:"turns,omitempty"`
+	// history describes the last revisions that were rolled out, newest first, at most 10.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=10
+	History []Run `json:"history,omitempty"`
 	// updating lists nodes in a turn, oldest first, at most 20.
 	// +optional
 	// +listType=atomic

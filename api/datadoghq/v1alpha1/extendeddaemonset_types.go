@@ -374,6 +374,11 @@ type ExtendedDaemonSetStatus struct {
 	// Approval is the last approval of a wave that names a person.
 	// +optional
 	Approval *v1alpha1.WaveApproval `json:"approval,omitempty"`
+	// History describes the last revisions that were rolled out, newest first, at most 10.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=10
+	History []v1alpha1.Run `json:"history,omitempty"`
 	// Updating are the first nodes whose pods are being replaced.
 	// +optional
 	// +listType=atomic

@@ -459,6 +459,13 @@ func (in *ExtendedDaemonSetStatus) DeepCopyInto(out *ExtendedDaemonSetStatus) {
 		*out = new(apiv1alpha1.WaveApproval)
 		**out = **in
 	}
+	if in.History != nil {
+		in, out := &in.History, &out.History
+		*out = make([]apiv1alpha1.Run, len(*in))
+		for i := range *in {
+			(*in)[i].DeepCopyInto(&(*out)[i])
+		}
+	}
 	if in.Updating != nil {
 		in, out := &in.Updating, &out.Updating
 		*out = make([]apiv1alpha1.UnitStatus, len(*in))

@@ -304,6 +304,11 @@ type PlanStatus struct {
 	// TurnSeconds is the average duration of this revision's turns, in seconds; an estimate for the remaining ones.
 	// +optional
 	TurnSeconds int32 `json:"turnSeconds,omitempty"`
+	// History describes the last revisions that were rolled out, newest first, at most 10.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=10
+	History []v1alpha1.Run `json:"history,omitempty"`
 	// Updating lists nodes in a turn, oldest first, at most 20.
 	// +optional
 	// +listType=atomic

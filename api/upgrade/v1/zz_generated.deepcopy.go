@@ -321,6 +321,13 @@ func (in *PlanStatus) DeepCopyInto(out *PlanStatus) {
 		*out = new(v1alpha1.WaveApproval)
 		**out = **in
 	}
+	if in.History != nil {
+		in, out := &in.History, &out.History
+		*out = make([]v1alpha1.Run, len(*in))
+		for i := range *in {
+			(*in)[i].DeepCopyInto(&(*out)[i])
+		}
+	}
 	if in.Updating != nil {
 		in, out := &in.Updating, &out.Updating
 		*out = make([]v1alpha1.UnitStatus, len(*in))

@@ -84,6 +84,18 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.ReplacementReadyApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Retries"):
 		return &apiv1alpha1.RetriesApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("Run"):
+		return &apiv1alpha1.RunApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("RunBucket"):
+		return &apiv1alpha1.RunBucketApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("RunFailure"):
+		return &apiv1alpha1.RunFailureApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("RunTurns"):
+		return &apiv1alpha1.RunTurnsApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("RunWait"):
+		return &apiv1alpha1.RunWaitApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("RunWaiting"):
+		return &apiv1alpha1.RunWaitingApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("ScaleSetStatus"):
 		return &apiv1alpha1.ScaleSetStatusApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("StablePods"):

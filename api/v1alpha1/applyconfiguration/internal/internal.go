@@ -585,6 +585,12 @@ var schemaYAML = typed.YAMLObject(`types:
           elementType:
             namedType: dev.moult.moult.api.v1alpha1.UnitStatus
           elementRelationship: atomic
+    - name: history
+      type:
+        list:
+          elementType:
+            namedType: dev.moult.moult.api.v1alpha1.Run
+          elementRelationship: atomic
     - name: lastComplete
       type:
         scalar: string
@@ -786,6 +792,128 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: maxBackoff
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
+- name: dev.moult.moult.api.v1alpha1.Run
+  map:
+    fields:
+    - name: approvalAt
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: approvedBy
+      type:
+        scalar: string
+    - name: createdAt
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: createdBy
+      type:
+        scalar: string
+    - name: endedAt
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: failedAt
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: failures
+      type:
+        list:
+          elementType:
+            namedType: dev.moult.moult.api.v1alpha1.RunFailure
+          elementRelationship: associative
+          keys:
+          - reason
+    - name: haltedAt
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: pausedAt
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: result
+      type:
+        namedType: dev.moult.moult.api.v1alpha1.RunResult
+    - name: revision
+      type:
+        scalar: string
+    - name: startedAt
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: total
+      type:
+        scalar: numeric
+    - name: turns
+      type:
+        namedType: dev.moult.moult.api.v1alpha1.RunTurns
+    - name: updated
+      type:
+        scalar: numeric
+    - name: waiting
+      type:
+        namedType: dev.moult.moult.api.v1alpha1.RunWaiting
+    - name: waits
+      type:
+        list:
+          elementType:
+            namedType: dev.moult.moult.api.v1alpha1.RunWait
+          elementRelationship: associative
+          keys:
+          - reason
+- name: dev.moult.moult.api.v1alpha1.RunBucket
+  map:
+    fields:
+    - name: bucket
+      type:
+        scalar: numeric
+    - name: count
+      type:
+        scalar: numeric
+- name: dev.moult.moult.api.v1alpha1.RunFailure
+  map:
+    fields:
+    - name: nodes
+      type:
+        scalar: numeric
+    - name: reason
+      type:
+        namedType: dev.moult.moult.api.v1alpha1.Reason
+- name: dev.moult.moult.api.v1alpha1.RunResult
+  scalar: string
+- name: dev.moult.moult.api.v1alpha1.RunTurns
+  map:
+    fields:
+    - name: buckets
+      type:
+        list:
+          elementType:
+            namedType: dev.moult.moult.api.v1alpha1.RunBucket
+          elementRelationship: associative
+          keys:
+          - bucket
+    - name: count
+      type:
+        scalar: numeric
+    - name: medianSeconds
+      type:
+        scalar: numeric
+    - name: p95Seconds
+      type:
+        scalar: numeric
+- name: dev.moult.moult.api.v1alpha1.RunWait
+  map:
+    fields:
+    - name: reason
+      type:
+        namedType: dev.moult.moult.api.v1alpha1.Reason
+    - name: seconds
+      type:
+        scalar: numeric
+- name: dev.moult.moult.api.v1alpha1.RunWaiting
+  map:
+    fields:
+    - name: reason
+      type:
+        namedType: dev.moult.moult.api.v1alpha1.Reason
+    - name: since
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
 - name: dev.moult.moult.api.v1alpha1.ScaleSetStatus
   map:
     fields:

@@ -41,6 +41,8 @@ type NodeRolloutStatusApplyConfiguration struct {
 	ScaleSets []ScaleSetStatusApplyConfiguration `json:"scaleSets,omitempty"`
 	// turns are the machines that are being replaced, at most 100.
 	Turns []MachineTurnApplyConfiguration `json:"turns,omitempty"`
+	// history describes the last revisions that were rolled out, newest first, at most 10.
+	History []RunApplyConfiguration `json:"history,omitempty"`
 	// updating lists nodes in a turn, oldest first, at most 20.
 	Updating []UnitStatusApplyConfiguration `json:"updating,omitempty"`
 	// failed lists failed nodes, oldest first, at most 20.
@@ -180,6 +182,19 @@ func (b *NodeRolloutStatusApplyConfiguration) WithTurns(values ...*MachineTurnAp
 			panic("nil value passed to WithTurns")
 		}
 		b.Turns = append(b.Turns, *values[i])
+	}
+	return b
+}
+
+// WithHistory adds the given value to the History field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the History field.
+func (b *NodeRolloutStatusApplyConfiguration) WithHistory(values ...*RunApplyConfiguration) *NodeRolloutStatusApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithHistory")
+		}
+		b.History = append(b.History, *values[i])
 	}
 	return b
 }

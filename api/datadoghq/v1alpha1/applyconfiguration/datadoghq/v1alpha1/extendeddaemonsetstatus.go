@@ -43,6 +43,8 @@ type ExtendedDaemonSetStatusApplyConfiguration struct {
 	Wave *apiv1alpha1.WaveStatus `json:"wave,omitempty"`
 	// Approval is the last approval of a wave that names a person.
 	Approval *apiv1alpha1.WaveApproval `json:"approval,omitempty"`
+	// History describes the last revisions that were rolled out, newest first, at most 10.
+	History []apiv1alpha1.Run `json:"history,omitempty"`
 	// Updating are the first nodes whose pods are being replaced.
 	Updating []apiv1alpha1.UnitStatus `json:"updating,omitempty"`
 	// Waiting are the first nodes whose outdated pods wait for replacement, with the reason.
@@ -169,6 +171,16 @@ func (b *ExtendedDaemonSetStatusApplyConfiguration) WithWave(value apiv1alpha1.W
 // If called multiple times, the Approval field is set to the value of the last call.
 func (b *ExtendedDaemonSetStatusApplyConfiguration) WithApproval(value apiv1alpha1.WaveApproval) *ExtendedDaemonSetStatusApplyConfiguration {
 	b.Approval = &value
+	return b
+}
+
+// WithHistory adds the given value to the History field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the History field.
+func (b *ExtendedDaemonSetStatusApplyConfiguration) WithHistory(values ...apiv1alpha1.Run) *ExtendedDaemonSetStatusApplyConfiguration {
+	for i := range values {
+		b.History = append(b.History, values[i])
+	}
 	return b
 }
 

@@ -37,6 +37,8 @@ type PlanStatusApplyConfiguration struct {
 	Approval *v1alpha1.WaveApproval `json:"approval,omitempty"`
 	// TurnSeconds is the average duration of this revision's turns, in seconds; an estimate for the remaining ones.
 	TurnSeconds *int32 `json:"turnSeconds,omitempty"`
+	// History describes the last revisions that were rolled out, newest first, at most 10.
+	History []v1alpha1.Run `json:"history,omitempty"`
 	// Updating lists nodes in a turn, oldest first, at most 20.
 	Updating []v1alpha1.UnitStatus `json:"updating,omitempty"`
 	// Failed lists failed nodes, oldest first, at most 20.
@@ -143,6 +145,16 @@ func (b *PlanStatusApplyConfiguration) WithApproval(value v1alpha1.WaveApproval)
 // If called multiple times, the TurnSeconds field is set to the value of the last call.
 func (b *PlanStatusApplyConfiguration) WithTurnSeconds(value int32) *PlanStatusApplyConfiguration {
 	b.TurnSeconds = &value
+	return b
+}
+
+// WithHistory adds the given value to the History field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the History field.
+func (b *PlanStatusApplyConfiguration) WithHistory(values ...v1alpha1.Run) *PlanStatusApplyConfiguration {
+	for i := range values {
+		b.History = append(b.History, values[i])
+	}
 	return b
 }
 
