@@ -162,7 +162,11 @@ func (r *Recorder) run(ctx context.Context) {
 
 func (r *Recorder) write(ctx context.Context, e *corev1.Event) {
 	var written *corev1.Event
-	result, last := r.correlator.EventCorrelate(e)
+	var last error
+	result := &record.EventCorrelateResult{Event: e}
+	if e.Related == nil { // The Event of a turn about its Node is not repeated, and the correlator would remember each for long.
+		result, last = r.correlator.EventCorrelate(e)
+	}
 	if last == nil {
 		_ = wait.ExponentialBackoffWithContext(ctx, retry, func(ctx context.Context) (bool, error) {
 			written, last = r.send(ctx, result)
@@ -173,7 +177,9 @@ func (r *Recorder) write(ctx context.Context, e *corev1.Event) {
 		log.Log.Error(last, "an event can't be written", "reason", e.Reason, "message", e.Message)
 		return
 	}
-	r.correlator.UpdateState(written)
+	if e.Related == nil {
+		r.correlator.UpdateState(written)
+	}
 }
 
 // isFinal reports whether the API server would refuse the same request again.
