@@ -14,17 +14,16 @@ import (
 const (
 	// StatusInterval is the minimum time between two writes of a rollout's status.
 	StatusInterval = time.Second
-	// statusDelay is the time from a change to its status. A person or a tool that reads a rollout after the change and updates it at once then
+	// StatusDelay is the time from a change to its status. A person or a tool that reads a rollout after the change and updates it at once then
 	// rarely gets a conflict.
-	statusDelay = 150 * time.Millisecond
+	StatusDelay = 150 * time.Millisecond
 	// keptFor is how long a write is remembered, for rollouts that may be gone.
 	keptFor = 7 * 24 * time.Hour
 )
 
 // Reports stores this process's last write of each rollout's status. It may be dropped. Then one write may come sooner than StatusInterval.
 type Reports struct {
-	// Delay is the time from a change to its status.
-	Delay time.Duration
+	delay time.Duration
 
 	mu   sync.Mutex
 	last map[types.UID]written
@@ -53,12 +52,12 @@ func (r *Reports) IsStale(rollout types.UID, version string, now time.Time) bool
 	return r.last[rollout].isNewerThan(version, now)
 }
 
-// NewReports returns an empty store.
-func NewReports() *Reports {
-	return &Reports{Delay: statusDelay, last: map[types.UID]written{}, noticed: map[types.UID]time.Time{}}
+// NewReports returns an empty store. delay is the time from a change to its status: StatusDelay, or less in a test.
+func NewReports(delay time.Duration) *Reports {
+	return &Reports{delay: delay, last: map[types.UID]written{}, noticed: map[types.UID]time.Time{}}
 }
 
-// Next reports whether to write a status now, which was read at this resourceVersion: it has changed, and Delay and StatusInterval are
+// Next reports whether to write a status now, which was read at this resourceVersion: it has changed, and the delay and StatusInterval are
 // over. If not, it returns when to look again; zero means after the next change. The first status that this process writes has no delay.
 func (r *Reports) Next(rollout types.UID, version string, changed bool, now time.Time) (write bool, again time.Time) {
 	r.mu.Lock()
@@ -75,7 +74,7 @@ func (r *Reports) Next(rollout types.UID, version string, changed bool, now time
 	if r.noticed[rollout].IsZero() {
 		r.noticed[rollout] = now
 	}
-	due := r.noticed[rollout].Add(r.Delay)
+	due := r.noticed[rollout].Add(r.delay)
 	if next := last.at.Add(StatusInterval); next.After(due) {
 		due = next
 	}

@@ -11,17 +11,17 @@ import (
 
 func TestReportsNext(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	r := NewReports()
+	r := NewReports(StatusDelay)
 	if write, _ := r.Next("u", "5", true, now); !write {
 		t.Error("the first is not written")
 	}
 	r.Written("u", "5", now.Add(-time.Minute))
-	for _, after := range []time.Duration{0, time.Millisecond, statusDelay} {
-		if write, at := r.Next("u", "5", true, now.Add(after)); write != (after == statusDelay) || !write && !at.Equal(now.Add(statusDelay)) {
+	for _, after := range []time.Duration{0, time.Millisecond, StatusDelay} {
+		if write, at := r.Next("u", "5", true, now.Add(after)); write != (after == StatusDelay) || !write && !at.Equal(now.Add(StatusDelay)) {
 			t.Errorf("%s after the change it is written: %t, and looked at again at %s", after, write, at)
 		}
 	}
-	r.Delay = 0
+	r.delay = 0
 	const never = time.Duration(-1)
 	for name, tc := range map[string]struct {
 		rollout types.UID

@@ -21,8 +21,8 @@ type wave struct {
 	status  *v1alpha1.WaveStatus
 }
 
-// Keep stores the progress of a rollout, and returns a copy for the status.
-func (w *Waves) Keep(key types.NamespacedName, rollout types.UID, s *v1alpha1.WaveStatus) *v1alpha1.WaveStatus {
+// Store stores the progress of a rollout, and returns a copy for the status.
+func (w *Waves) Store(key types.NamespacedName, rollout types.UID, s *v1alpha1.WaveStatus) *v1alpha1.WaveStatus {
 	w.last.Store(key, wave{rollout, s})
 	return s.DeepCopy()
 }

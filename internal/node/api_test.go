@@ -217,7 +217,7 @@ func conditionsThatAnotherTookMeanwhile(t *testing.T, c client.Client) {
 // A controller releases a node and clears its conditions by the one node that it has read, in either order for the latter.
 func conditionsAreClearedBesideARelease(t *testing.T, c client.Client) {
 	decide(t, c, func(n *corev1.Node) error {
-		return Write(t.Context(), c, n, Step{Claim: own(), Cordon: true, Also: []Also{Excluding, Evicting(db)}})
+		return Write(t.Context(), c, n, Edit{Claim: own(), Cordon: true, Also: []Also{Excluding, Evicting(db)}})
 	})
 	if err := SetConditions(t.Context(), c, read(t, c), plan, now.Time, Condition{maintenance, true, "x"}, Condition{drained, true, "y"}); err != nil {
 		t.Fatal(err)

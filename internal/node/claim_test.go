@@ -94,20 +94,20 @@ func (b body) String() string {
 type writes func(context.Context, client.Writer, *corev1.Node, v1alpha1.Claim) error
 
 func hold(ctx context.Context, c client.Writer, n *corev1.Node, claim v1alpha1.Claim) error {
-	return Write(ctx, c, n, Step{Claim: claim})
+	return Write(ctx, c, n, Edit{Claim: claim})
 }
 
 func soak(ctx context.Context, c client.Writer, n *corev1.Node, claim v1alpha1.Claim) error {
-	return Write(ctx, c, n, Step{Claim: claim, Restore: true})
+	return Write(ctx, c, n, Edit{Claim: claim, Restore: true})
 }
 
 // releases puts labels on.
 func releases(ctx context.Context, c client.Writer, n *corev1.Node, claim v1alpha1.Claim) error {
-	return Write(ctx, c, n, Step{Claim: claim, Release: true, Restore: true, Also: []Also{Labelling(map[string]*string{"plan": ptr.To("h1"), "kept": ptr.To("yes")})}})
+	return Write(ctx, c, n, Edit{Claim: claim, Release: true, Restore: true, Also: []Also{Labelling(map[string]*string{"plan": ptr.To("h1"), "kept": ptr.To("yes")})}})
 }
 
 func releasesBare(ctx context.Context, c client.Writer, n *corev1.Node, claim v1alpha1.Claim) error {
-	return Write(ctx, c, n, Step{Claim: claim, Release: true, Restore: true})
+	return Write(ctx, c, n, Edit{Claim: claim, Release: true, Restore: true})
 }
 
 func TestClaimPatches(t *testing.T) {

@@ -21,9 +21,6 @@ import (
 // programs.
 const ReasonTurn = "MoultTurn"
 
-// maxMessage limits a condition's message, in bytes.
-const maxMessage = 1024
-
 // lifecycle lists the maintenance conditions of a Node in Kubernetes 1.37.
 var lifecycle = []corev1.NodeConditionType{corev1.NodeMaintenanceInProgress, corev1.NodeDrainInProgress, corev1.NodeDrained}
 
@@ -78,7 +75,7 @@ func patchConditions(ctx context.Context, c client.Client, n *corev1.Node, chang
 // on returns the new condition, and whether it must be written.
 func (c Condition) on(n *corev1.Node, by string, now time.Time) (corev1.NodeCondition, bool) {
 	next := corev1.NodeCondition{
-		Type: c.Type, Status: corev1.ConditionFalse, Reason: ReasonTurn, Message: message(by, c.Message),
+		Type: c.Type, Status: corev1.ConditionFalse, Reason: ReasonTurn, Message: by + ": " + c.Message,
 		LastHeartbeatTime: metav1.NewTime(now), LastTransitionTime: metav1.NewTime(now),
 	}
 	if c.True {
@@ -117,15 +114,6 @@ func ClearConditions(ctx context.Context, c client.Client, n *corev1.Node, by st
 // isOurs reports whether the condition is a lifecycle condition that is True for this rollout.
 func isOurs(c *corev1.NodeCondition, by string) bool {
 	return slices.Contains(lifecycle, c.Type) && c.Status == corev1.ConditionTrue && c.Reason == ReasonTurn && strings.HasPrefix(c.Message, by+": ")
-}
-
-// message returns the rollout's name and the text, shortened.
-func message(by, text string) string {
-	m := by + ": " + text
-	if len(m) <= maxMessage {
-		return m
-	}
-	return strings.ToValidUTF8(m[:maxMessage-len("…")], "") + "…"
 }
 
 // attempts limits how often a patch is tried on a Node that others write at the same time.

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -201,15 +200,5 @@ func TestConditionsThatCannotBeSet(t *testing.T) {
 	_, err = ClearConditions(t.Context(), c, read(t, c), plan, now.Time)
 	if !apierrors.IsForbidden(err) || !strings.HasPrefix(err.Error(), "writing conditions of node n1, ") {
 		t.Errorf("got %v", err)
-	}
-}
-
-func TestMessageIsBounded(t *testing.T) {
-	got := message(plan, strings.Repeat("ü", maxMessage))
-	if len(got) > maxMessage || len(got) < maxMessage-3 || !utf8.ValidString(got) || !strings.HasSuffix(got, "ü…") || !strings.HasPrefix(got, plan+": ü") {
-		t.Errorf("%d bytes: %s", len(got), got)
-	}
-	if got := message(plan, "x"); got != plan+": x" {
-		t.Errorf("got %s", got)
 	}
 }

@@ -42,7 +42,7 @@ func TestExcluding(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := fake.NewClientBuilder().WithObjects(tc.node).Build()
-			if err := Write(t.Context(), c, read(t, c), Step{Claim: own(), Cordon: true, Also: []Also{Excluding}}); err != nil {
+			if err := Write(t.Context(), c, read(t, c), Edit{Claim: own(), Cordon: true, Also: []Also{Excluding}}); err != nil {
 				t.Fatal(err)
 			}
 			n := read(t, c)
@@ -82,7 +82,7 @@ func TestClaimIncludes(t *testing.T) {
 
 // releasesExcluded releases a node that the rollout itself wants labelled.
 func releasesExcluded(ctx context.Context, c client.Writer, n *corev1.Node, claim v1alpha1.Claim) error {
-	return Write(ctx, c, n, Step{Claim: claim, Release: true, Restore: true, Also: []Also{Labelling(map[string]*string{corev1.LabelNodeExcludeBalancers: ptr.To("")})}})
+	return Write(ctx, c, n, Edit{Claim: claim, Release: true, Restore: true, Also: []Also{Labelling(map[string]*string{corev1.LabelNodeExcludeBalancers: ptr.To("")})}})
 }
 
 func expectNode(t *testing.T, want *corev1.Node, c client.Reader) {

@@ -208,11 +208,8 @@ func (p *pass) openAccounts() {
 // skips reports whether a node does not change the account: it is available, and the limit is not a percentage. Its labels
 // are then not read, because that is slow.
 func (a *account) skips(n *Node, now time.Time) bool {
-	if a.MaxUnavailable != nil && a.MaxUnavailable.Percent || len(n.Claims) > 0 || n.Unschedulable || n.ClaimError != "" || !n.ready().ready {
-		return false
-	}
-	h, _ := unhealthy(a.MinReady, &a.Health, n, now)
-	return h == nil
+	h, _ := a.unavailable(n, now)
+	return h.Cause == "" && (a.MaxUnavailable == nil || !a.MaxUnavailable.Percent)
 }
 
 // idle reports whether the budget can neither refuse a unit in this pass nor change by the clock alone.

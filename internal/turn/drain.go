@@ -28,8 +28,8 @@ import (
 type Drain struct {
 	*Engine
 	Options drain.Options
-	// Of names the turn. Generation is the generation of its rollout.
-	Of         Of
+	// Turn names the turn. Generation is the generation of its rollout.
+	Turn       ID
 	Generation int64
 	// Holder is the rollout's name in claims.
 	Holder string
@@ -74,9 +74,9 @@ func (d *Drain) Begin(ctx context.Context) (also []node.Also, failure *v1alpha1.
 		return nil, nil, err
 	}
 	if len(r.In(drain.Refused)) > 0 {
-		return nil, d.failure(v1alpha1.ReasonDrainRefused, "Node "+d.Of.Node+" can't be drained: "+r.Left()), nil
+		return nil, d.failure(v1alpha1.ReasonDrainRefused, "Node "+d.Turn.Node+" can't be drained: "+r.Left()), nil
 	}
-	k := d.Works.stateOf(d.Of)
+	k := d.Works.stateOf(d.Turn)
 	k.last = Outcome{Message: r.Left()}
 	k.stale.Store(true) // Pods may have arrived since an earlier drain.
 	return []node.Also{node.Evicting(d.evictedBy(&r)...)}, nil, nil
@@ -109,7 +109,7 @@ type Outcome struct {
 // Pass advances a drain that began at since. It looks at the node's pods again after a change of a pod, of isDead, or of the rollout's
 // generation, and at the last Wake. Otherwise it returns the last outcome. It looks again at a drain that is done only after a change of a pod.
 func (d *Drain) Pass(ctx context.Context, n *corev1.Node, since time.Time) (Outcome, error) {
-	k := d.Works.stateOf(d.Of)
+	k := d.Works.stateOf(d.Turn)
 	dead, at := d.isDead(n)
 	due := !k.last.Wake.IsZero() && !d.Now.Before(k.last.Wake)
 	switch {
@@ -126,7 +126,7 @@ func (d *Drain) Pass(ctx context.Context, n *corev1.Node, since time.Time) (Outc
 		options.SkipWaitForDelete = overdue
 	}
 	r, err := d.passWithPods(ctx, func(pods []corev1.Pod) (drain.Result, error) {
-		return d.Drainer.Pass(ctx, d.Of.Node, pods, since, options)
+		return d.Drainer.Pass(ctx, d.Turn.Node, pods, since, options)
 	})
 	if err != nil {
 		k.stale.Store(true)
@@ -160,7 +160,7 @@ func (d *Drain) Pass(ctx context.Context, n *corev1.Node, since time.Time) (Outc
 
 // name is the rollout's name in metrics.
 func (d *Drain) name() metrics.Rollout {
-	return metrics.Rollout{Kind: d.Kind, NamespacedName: d.Of.Rollout}
+	return metrics.Rollout{Kind: d.Kind, NamespacedName: d.Turn.Rollout}
 }
 
 // count counts the answers to the evictions of a pass.
@@ -173,13 +173,13 @@ func (d *Drain) count(r *drain.Result) {
 // passWithPods runs a pass with the watched pods of the node. A watch may be late, so a pass that finds the drain done or stuck is repeated
 // with a list.
 func (d *Drain) passWithPods(ctx context.Context, pass func([]corev1.Pod) (drain.Result, error)) (r drain.Result, err error) {
-	pods, known := d.Works.Pods(d.Of)
+	pods, known := d.Works.Pods(d.Turn)
 	if known {
 		if r, err = pass(pods); err != nil || !r.Done() && !r.Stuck() {
 			return r, err
 		}
 	}
-	if pods, err = d.Drainer.Pods(ctx, d.Of.Node); err != nil {
+	if pods, err = d.Drainer.Pods(ctx, d.Turn.Node); err != nil {
 		return r, err
 	}
 	return pass(pods)
@@ -188,7 +188,7 @@ func (d *Drain) passWithPods(ctx context.Context, pass func([]corev1.Pod) (drain
 // DrainOf returns the drain of a node in this turn.
 func (p *Pass[T]) DrainOf(n *corev1.Node, turn string) *Drain {
 	return &Drain{
-		Engine: p.Engine, Options: p.Options, Of: Of{Rollout: p.Key, Node: n.Name, Turn: turn},
+		Engine: p.Engine, Options: p.Options, Turn: ID{Rollout: p.Key, Node: n.Name, Turn: turn},
 		Generation: p.Generation, Holder: p.Holder, Now: p.Now, Deletes: p.Deletes,
 		Gated: slices.ContainsFunc(p.Seen.Budgets, func(b rollout.Budget) bool { return b.Workloads }),
 	}
@@ -213,7 +213,7 @@ func (p *Pass[T]) Cordon(ctx context.Context, t T, drains bool, also ...node.Als
 		}
 		also = append(also, recording...)
 	}
-	if err := p.writeClaim(ctx, t, claim, node.Step{Cordon: true, Also: also}); err != nil {
+	if err := p.writeClaim(ctx, t, claim, node.Edit{Cordon: true, Also: also}); err != nil {
 		return err
 	}
 	log.FromContext(ctx).Info("node cordoned", "node", b.Node.Name)
@@ -253,24 +253,24 @@ func hasCondition(n *corev1.Node, kind corev1.NodeConditionType) bool {
 	})
 }
 
-// KeepPods watches the pods of the rollout's nodes that its turns have yet to drain, and of turns for which needs is true. It ends other watches.
-func (p *Pass[T]) KeepPods(needs func(T) bool) {
+// WatchPods watches the pods of the rollout's nodes that its turns have yet to drain, and of turns for which needs is true. It ends other watches.
+func (p *Pass[T]) WatchPods(needs func(T) bool) {
 	nodes := map[string]bool{}
 	for _, t := range p.Turns {
 		b := t.Base()
 		c := b.Claim
 		if c != nil && (needs(t) || c.Drains && c.Drained == nil && c.Rebooting == nil && c.Changed == nil && c.Soaking == nil && c.Failed == nil) {
 			nodes[b.Node.Name] = true
-			p.Works.Watch(Of{Rollout: p.Key, Node: b.Node.Name, Turn: c.Turn})
+			p.Works.Watch(ID{Rollout: p.Key, Node: b.Node.Name, Turn: c.Turn})
 		}
 	}
-	p.Works.Keep(p.Key, nodes)
+	p.Works.StopExcept(p.Key, nodes)
 }
 
 // stuck returns why a drain can't continue.
 func (d *Drain) stuck(r *drain.Result) *v1alpha1.ClaimFailure {
 	within := func(what string) string {
-		return fmt.Sprintf("the drain of Node %s was not done within its timeout, %s; %s%s", d.Of.Node, d.Options.Timeout, what, r.Left())
+		return fmt.Sprintf("the drain of Node %s was not done within its timeout, %s; %s%s", d.Turn.Node, d.Options.Timeout, what, r.Left())
 	}
 	switch r.TimedOut {
 	case drain.SkipOnTimeout:
@@ -280,7 +280,7 @@ func (d *Drain) stuck(r *drain.Result) *v1alpha1.ClaimFailure {
 	case drain.HaltOnTimeout:
 		return d.failure(v1alpha1.ReasonDrainTimeout, within(""))
 	default:
-		return d.failure(v1alpha1.ReasonDrainRefused, "Node "+d.Of.Node+" can't be drained: "+r.Left())
+		return d.failure(v1alpha1.ReasonDrainRefused, "Node "+d.Turn.Node+" can't be drained: "+r.Left())
 	}
 }
 
@@ -310,14 +310,14 @@ func (d *Drain) Report(ctx context.Context, n *corev1.Node, since time.Time, don
 	}
 	err = node.SetConditions(ctx, d.Client, n, d.Holder, d.Now,
 		node.Condition{Type: corev1.NodeMaintenanceInProgress, True: true, Message: "the node is in maintenance"},
-		node.Condition{Type: corev1.NodeDrainInProgress, True: !done, Message: progress},
+		node.Condition{Type: corev1.NodeDrainInProgress, True: !done, Message: nodeturn.Short(progress)},
 		node.Condition{Type: corev1.NodeDrained, True: done, Message: drained})
 	return false, wake, client.IgnoreNotFound(err)
 }
 
 // messageToReport returns what to say about the drain: the last message, or the one before it until wake.
 func (d *Drain) messageToReport() (message string, wake time.Time) {
-	k := d.Works.stateOf(d.Of)
+	k := d.Works.stateOf(d.Turn)
 	switch next := k.reportedAt.Add(reportEvery); {
 	case k.last.Message == k.reported:
 	case k.reported == "" || !d.Now.Before(next):

@@ -37,7 +37,7 @@ func newDrain(t *testing.T, n *corev1.Node, pods ...client.Object) *drained {
 	d := &drained{t: t, clock: clocktesting.NewFakePassiveClock(now), node: n}
 	d.Drain = &Drain{
 		Engine: &Engine{Client: c, Drainer: drain.New(d.clock, c), Works: NewWorks(followed{map[string]bool{}})},
-		Of:     Of{Rollout: types.NamespacedName{Name: "os"}, Node: "a", Turn: "1"}, Generation: 1, Holder: "NodeRollout/os", Now: now,
+		Turn:   ID{Rollout: types.NamespacedName{Name: "os"}, Node: "a", Turn: "1"}, Generation: 1, Holder: "NodeRollout/os", Now: now,
 	}
 	d.reread()
 	return d

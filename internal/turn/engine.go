@@ -65,7 +65,7 @@ func NewEngine(
 ) *Engine {
 	e := &Engine{
 		Kind: kind, Clock: clk, Client: c, Fleet: f, Events: recorder,
-		Reports: fleet.NewReports(), Waves: &fleet.Waves{}, Waiting: &fleet.Waiters{}, Retries: NewRetries(clk, kind),
+		Reports: fleet.NewReports(fleet.StatusDelay), Waves: &fleet.Waves{}, Waiting: &fleet.Waiters{}, Retries: NewRetries(clk, kind),
 		Drainer: drain.New(clk, live), live: live,
 	}
 	watcher := drain.NewWatcher(pods, e.PodsChanged, e.podEnded)
@@ -117,7 +117,7 @@ func (e *Engine) Forget(key types.NamespacedName) {
 }
 
 // Mechanism is how one kind of rollouts changes a node. The engine does the rest: claims, failures, soak, release, and the order.
-type Mechanism[T nodeturn.Taker] interface {
+type Mechanism[T nodeturn.Any] interface {
 	// Strategy returns the rollout's strategy for this number of nodes. It is called before each decision.
 	Strategy(total int) rollout.Strategy
 	// Start returns the write that claims a node for its turn, also in StepAdopt. It is nil if the turn already has its claim.
@@ -151,7 +151,7 @@ func (w *Write) written() {
 }
 
 // Pass is one reconcile of a rollout that exists.
-type Pass[T nodeturn.Taker] struct {
+type Pass[T nodeturn.Any] struct {
 	*Engine
 	Mechanism Mechanism[T]
 	// Object is the rollout, for Events.
@@ -237,21 +237,21 @@ func (p *Pass[T]) take(ctx context.Context, t T) error {
 
 // Hold writes the claim, and further changes of the node.
 func (p *Pass[T]) Hold(ctx context.Context, t T, claim v1alpha1.Claim, also ...node.Also) error {
-	return p.writeClaim(ctx, t, claim, node.Step{Also: also})
+	return p.writeClaim(ctx, t, claim, node.Edit{Also: also})
 }
 
-// writeClaim writes the claim with a step. A step that restores or cordons the node first clears the conditions of an earlier drain.
-func (p *Pass[T]) writeClaim(ctx context.Context, t T, claim v1alpha1.Claim, s node.Step) error {
+// writeClaim writes the claim with an edit. An edit that restores or cordons the node first clears the conditions of an earlier drain.
+func (p *Pass[T]) writeClaim(ctx context.Context, t T, claim v1alpha1.Claim, e node.Edit) error {
 	b := t.Base()
-	if s.Restore || s.Cordon {
+	if e.Restore || e.Cordon {
 		n, err := node.ClearConditions(ctx, p.Client, b.Node, p.Holder, p.Now)
 		if err != nil {
 			return err
 		}
 		b.Node = n
 	}
-	s.Claim = claim
-	if err := node.Write(ctx, p.Client, b.Node, s); err != nil {
+	e.Claim = claim
+	if err := node.Write(ctx, p.Client, b.Node, e); err != nil {
 		return err
 	}
 	b.Claim = &claim
@@ -266,7 +266,7 @@ func (p *Pass[T]) Fail(ctx context.Context, t T) error {
 	claim.Failed = &failure
 	claim.Failures++
 	write := p.Mechanism.Fail(t)
-	if err := p.writeClaim(ctx, t, claim, node.Step{Restore: write.Restore, Also: write.Also}); err != nil {
+	if err := p.writeClaim(ctx, t, claim, node.Edit{Restore: write.Restore, Also: write.Also}); err != nil {
 		// The failure is not recorded, so the node is shown as still updating. The next pass tries again.
 		b.Unit.State, b.Unit.Since, b.Unit.Reason, b.Unit.Message, b.Unit.Skipped = v1alpha1.UnitUpdating, claim.Since.Time, "", "", false
 		b.Message = failure.Message
@@ -285,7 +285,7 @@ func (p *Pass[T]) soak(ctx context.Context, t T) error {
 	claim := *b.Claim
 	claim.Soaking = &metav1.Time{Time: b.Unit.Since}
 	write := p.Mechanism.Soak(t)
-	if err := p.writeClaim(ctx, t, claim, node.Step{Restore: true, Also: write.Also}); err != nil {
+	if err := p.writeClaim(ctx, t, claim, node.Edit{Restore: true, Also: write.Also}); err != nil {
 		return err
 	}
 	write.written()
@@ -358,7 +358,7 @@ func (p *Pass[T]) Start(ctx context.Context) ([]T, error) {
 	p.WakeAt(p.Decision.Next)
 	// After the decision: it may not include a change during the pass, and such a change must wake the rollout.
 	p.Waiting.Set(p.Key, slices.ContainsFunc(p.Decision.Waiting, fleet.ForBudget))
-	p.Decision.Wave = p.Waves.Keep(p.Key, p.UID, p.Decision.Wave)
+	p.Decision.Wave = p.Waves.Store(p.Key, p.UID, p.Decision.Wave)
 	return p.chosen(), err
 }
 

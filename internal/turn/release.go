@@ -21,7 +21,7 @@ import (
 func Release(ctx context.Context, c client.Client, n *corev1.Node, claim v1alpha1.Claim, now time.Time, also []node.Also) error {
 	n, err := node.ClearConditions(ctx, c, n, claim.Rollout, now)
 	if err == nil {
-		err = node.Write(ctx, c, n, node.Step{Claim: claim, Release: true, Restore: true, Also: also})
+		err = node.Write(ctx, c, n, node.Edit{Claim: claim, Release: true, Restore: true, Also: also})
 	}
 	return client.IgnoreNotFound(err)
 }

@@ -27,8 +27,8 @@ type Works struct {
 	all map[string]*work // by node
 }
 
-// Of names a turn on a node.
-type Of struct {
+// ID names a turn on a node.
+type ID struct {
 	Rollout types.NamespacedName
 	Node    string
 	Turn    string
@@ -36,7 +36,7 @@ type Of struct {
 
 // work is what this process knows about one turn. Only the reconcile of the rollout uses it, except stale.
 type work struct {
-	of Of
+	turn ID
 	// stale is set when a pod of the node has changed since the drain's last pass.
 	stale atomic.Bool
 	// last is the outcome of the last pass. In that pass the rollout had this generation, and dead is whether the node counted as dead.
@@ -51,15 +51,15 @@ type work struct {
 // NewWorks returns an empty Works.
 func NewWorks(watch PodsOfNodes) *Works { return &Works{watch: watch, all: map[string]*work{}} }
 
-// Watch watches the pods of a turn's node: their changes wake the rollout, until Keep ends this.
-func (k *Works) Watch(t Of) { k.stateOf(t) }
+// Watch watches the pods of a turn's node: their changes wake the rollout, until StopExcept ends this.
+func (k *Works) Watch(t ID) { k.stateOf(t) }
 
 // stateOf returns what is known about a turn. It also watches the node's pods, as Watch does.
-func (k *Works) stateOf(t Of) *work {
+func (k *Works) stateOf(t ID) *work {
 	k.mu.Lock()
 	known := k.all[t.Node]
-	if known == nil || known.of.Turn != t.Turn {
-		known = &work{of: t}
+	if known == nil || known.turn.Turn != t.Turn {
+		known = &work{turn: t}
 		k.all[t.Node] = known
 	}
 	k.mu.Unlock()
@@ -68,17 +68,17 @@ func (k *Works) stateOf(t Of) *work {
 }
 
 // Pods returns the pods of a turn's node, and false until they are known.
-func (k *Works) Pods(t Of) ([]corev1.Pod, bool) {
+func (k *Works) Pods(t ID) ([]corev1.Pod, bool) {
 	k.stateOf(t)
 	return k.watch.Pods(t.Node)
 }
 
-// Keep drops the rollout's turns, except those on these nodes.
-func (k *Works) Keep(rollout types.NamespacedName, nodes map[string]bool) {
+// StopExcept drops the rollout's turns, except those on these nodes.
+func (k *Works) StopExcept(rollout types.NamespacedName, nodes map[string]bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for name, known := range k.all {
-		if known.of.Rollout == rollout && !nodes[name] {
+		if known.turn.Rollout == rollout && !nodes[name] {
 			k.watch.Stop(name)
 			delete(k.all, name)
 		}
@@ -94,5 +94,5 @@ func (k *Works) Changed(node string) (rollout types.NamespacedName, ok bool) {
 		return rollout, false
 	}
 	known.stale.Store(true)
-	return known.of.Rollout, true
+	return known.turn.Rollout, true
 }

@@ -35,7 +35,7 @@ func TestWorks(t *testing.T) {
 	f := followed{map[string]bool{}}
 	k := NewWorks(f)
 	key := types.NamespacedName{Name: "os"}
-	on := func(name, turn string) Of { return Of{Rollout: key, Node: name, Turn: turn} }
+	on := func(name, turn string) ID { return ID{Rollout: key, Node: name, Turn: turn} }
 	k.stateOf(on("a", "1"))
 	k.stateOf(on("b", "1")).last.Message = "1 pod left"
 	f.are(t, "a", "b")
@@ -49,10 +49,10 @@ func TestWorks(t *testing.T) {
 	if k.stateOf(on("b", "1")).last.Message == "" || k.stateOf(on("b", "2")).last.Message != "" {
 		t.Error("one turn remembers what another one saw")
 	}
-	k.Keep(types.NamespacedName{Name: "other"}, nil)
+	k.StopExcept(types.NamespacedName{Name: "other"}, nil)
 	f.are(t, "a", "b")
-	k.Keep(key, map[string]bool{"a": true})
+	k.StopExcept(key, map[string]bool{"a": true})
 	f.are(t, "a")
-	k.Keep(key, nil)
+	k.StopExcept(key, nil)
 	f.are(t)
 }

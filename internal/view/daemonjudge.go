@@ -65,14 +65,14 @@ func (c *Cluster) readDaemonSet(eds *edsv1.ExtendedDaemonSet) *daemonSet {
 	d := &daemonSet{cluster: c}
 	facts := daemonset.Facts{
 		EDS: eds.DeepCopy(), ValidationMode: modeOf(eds), ReplicaSets: c.daemons.Revisions, Settings: c.daemons.Settings, Nodes: c.nodes,
-		Kept: map[types.UID]bool{}, Fleet: c.fleet, Memory: daemonset.Memory{Refused: map[string]daemonset.Refusal{}},
+		Recreated: map[types.UID]bool{}, Fleet: c.fleet, Memory: daemonset.Memory{Refused: map[string]daemonset.Refusal{}},
 	}
 	pods, hasPods := c.daemons.Pods[types.NamespacedName{Namespace: eds.Namespace, Name: eds.Name}]
 	d.hasPods = hasPods
 	for i := range pods {
 		switch pod := &pods[i]; {
 		case daemonset.TakesOver(eds, pod):
-			facts.Kept[pod.UID] = metav1.GetControllerOf(pod) != nil
+			facts.Recreated[pod.UID] = metav1.GetControllerOf(pod) != nil
 			facts.Pods = append(facts.Pods, pod)
 		case pod.Labels[edsv1.LabelName] == eds.Name && daemonset.IsDaemonPod(pod):
 			facts.Pods = append(facts.Pods, pod)

@@ -40,7 +40,7 @@ type units struct {
 }
 
 // decide asks the engine about a rollout's turns, and makes a line for each. The node called named counts even if it opted out.
-func decide[T nodeturn.Taker](u *units, turns []T, named string, strategy func(total int) rollout.Strategy, line func(T, *rollout.Wait) Node) {
+func decide[T nodeturn.Any](u *units, turns []T, named string, strategy func(total int) rollout.Strategy, line func(T, *rollout.Wait) Node) {
 	turns = slices.DeleteFunc(turns, func(t T) bool {
 		b := t.Base()
 		optedOut := b.Unit.OptedOut && b.Claim == nil && b.Counted

@@ -111,9 +111,8 @@ func (w *world) serve(t *testing.T) *Controller {
 		all = append(all, pod)
 	}
 	c := &Controller{
-		clock: testingclock.NewFakePassiveClock(now), reports: fleet.NewReports(), queued: &fleet.Waiters{},
+		clock: testingclock.NewFakePassiveClock(now), reports: fleet.NewReports(0), queued: &fleet.Waiters{},
 	}
-	c.reports.Delay = 0
 	c.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(all...).WithIndex(&corev1.Pod{}, indexName, indexedByName).
 		WithStatusSubresource(&edsv1.ExtendedDaemonSet{}, &edsv1.ExtendedDaemonSetReplicaSet{}).Build()
 	c.live, c.daemonPods, c.fleet = c.client, c.client, fleet.New(c.clock, c.client, nil)

@@ -88,7 +88,7 @@ type Controller struct {
 func NewController(clk clock.PassiveClock, c client.Client, live client.Reader, caches Caches, f *fleet.Fleet, recorder *events.Recorder, o Options) *Controller {
 	return &Controller{
 		Caches: caches, clock: clk, client: c, live: live, legacy: &legacy{namespaces: map[string]*legacyCache{}}, fleet: f, events: recorder, options: o,
-		reports: fleet.NewReports(), queued: &fleet.Waiters{}, retries: turn.NewRetries(clk, edsKind),
+		reports: fleet.NewReports(fleet.StatusDelay), queued: &fleet.Waiters{}, retries: turn.NewRetries(clk, edsKind),
 	}
 }
 

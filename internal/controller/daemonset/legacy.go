@@ -46,7 +46,7 @@ type legacyCache struct {
 }
 
 // gatherLegacy reads the pods of the ExtendedDaemonSet, and of the DaemonSet that it replaces. A pod that the DaemonSet would create
-// again is Kept: it can't be replaced. The other pods of the DaemonSet are replaced like outdated pods. The DaemonSet creates no pods on their
+// again is Recreated: it can't be replaced. The other pods of the DaemonSet are replaced like outdated pods. The DaemonSet creates no pods on their
 // nodes any more, or it was deleted without its pods.
 func (p *pass) gatherLegacy(ctx context.Context, facts *daemonset.Facts) error {
 	watched, err := p.watchLegacy(ctx)
@@ -63,14 +63,14 @@ func (p *pass) gatherLegacy(ctx context.Context, facts *daemonset.Facts) error {
 	if err := p.pods.List(ctx, &list, client.InNamespace(p.key.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("listing pods of DaemonSet %s, %w", key.Name, err)
 	}
-	facts.Kept = map[types.UID]bool{}
+	facts.Recreated = map[types.UID]bool{}
 	createsAgain := createsAgain(&ds, facts.Nodes)
 	for i := range list.Items {
 		switch pod := &list.Items[i]; {
 		case daemonset.TakesOver(p.stored, pod):
 			facts.Pods = append(facts.Pods, pod)
 			owner := metav1.GetControllerOfNoCopy(pod)
-			facts.Kept[pod.UID] = owner != nil && ds.UID == owner.UID && ds.DeletionTimestamp == nil && createsAgain(daemonset.NodeOf(pod))
+			facts.Recreated[pod.UID] = owner != nil && ds.UID == owner.UID && ds.DeletionTimestamp == nil && createsAgain(daemonset.NodeOf(pod))
 		case pod.Labels[edsv1.LabelName] == p.key.Name && daemonset.IsDaemonPod(pod):
 			facts.Pods = append(facts.Pods, pod)
 		}

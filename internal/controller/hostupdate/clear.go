@@ -29,7 +29,7 @@ func (c *Controller) releaseAll(ctx context.Context, key types.NamespacedName, s
 		c.Forget(key)
 		metrics.ForgetNodeRollout(key)
 	}
-	c.Works.Keep(key, nil)
+	c.Works.StopExcept(key, nil)
 	s, err := c.Fleet.Snapshot(ctx)
 	if err != nil {
 		return wake, err

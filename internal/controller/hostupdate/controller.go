@@ -122,7 +122,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	} else {
 		c.Waiting.Set(key, false)
 	}
-	p.KeepPods(p.needsPods)
+	p.WatchPods(p.needsPods)
 	c.reportPolicy(ctx, r, p.Now)
 	errs = append(errs, p.report(ctx, stored))
 	return p.Wake, turn.First(errs)
@@ -134,7 +134,7 @@ func (c *Controller) newPass(r *v1alpha1.NodeRollout, malformed error, s fleet.S
 	w, problem := hostupdate.NewWorld(r, malformed)
 	w.Fleet, w.OwnNode, w.Now = s.Fleet, c.options.NodeName, c.Clock.Now()
 	w.Pods = func(t *hostupdate.Unit) ([]corev1.Pod, bool) {
-		return c.Works.Pods(turn.Of{Rollout: key, Node: t.Node.Name, Turn: t.Claim.Turn})
+		return c.Works.Pods(turn.ID{Rollout: key, Node: t.Node.Name, Turn: t.Claim.Turn})
 	}
 	options, err := drain.OptionsOf(r.Spec.Drain)
 	p := &pass{w: w, problem: cmp.Or(problem, err)}

@@ -192,7 +192,7 @@ func (l *loop) restart() {
 	recorder := events.NewRecorder(l.Context(), clock.RealClock{}, noEvents{}, l.scheme, "moult", "n")
 	l.Cleanup(func() { recorder.Shutdown(context.Background()) })
 	o.Controller = NewController(l.clock, c, c, nil, f, recorder, Options{})
-	o.Works, o.Reports.Delay = turn.NewWorks(podsIn{l.api}), 0
+	o.Works, o.Reports = turn.NewWorks(podsIn{l.api}), fleet.NewReports(0)
 	l.operator = o
 }
 

@@ -143,11 +143,11 @@ func (h hosts) Release(t *hostupdate.Unit) turn.Write {
 
 // ask orders the agent to look for updates, and before that to revert one that an earlier turn has performed.
 func (p *pass) ask(ctx context.Context, t *hostupdate.Unit) error {
-	step := node.Step{Claim: v1alpha1.Claim{Rollout: p.Holder}, KeepClaims: true, Also: orderCheck(&t.Report, checkAfter(&t.Report))}
+	edit := node.Edit{Claim: v1alpha1.Claim{Rollout: p.Holder}, KeepClaims: true, Also: orderCheck(&t.Report, checkAfter(&t.Report))}
 	if t.Claim == nil || t.Claim.Changed == nil {
-		step.Also = append(step.Also, removeHookLabels(t.Node, p.w.Hooks())...)
+		edit.Also = append(edit.Also, removeHookLabels(t.Node, p.w.Hooks())...)
 	}
-	if err := node.Write(ctx, p.Client, t.Node, step); err != nil {
+	if err := node.Write(ctx, p.Client, t.Node, edit); err != nil {
 		return err
 	}
 	log.FromContext(ctx).V(1).Info("host asked for updates", "node", t.Node.Name)
@@ -199,6 +199,6 @@ func (p *pass) labelNodes(ctx context.Context, nodes []*corev1.Node) error {
 			return nil
 		}
 		label := node.Labelling(map[string]*string{key: &value})
-		return node.Write(ctx, p.Client, n, node.Step{KeepClaims: true, Claim: v1alpha1.Claim{Rollout: p.Holder}, Also: []node.Also{label}})
+		return node.Write(ctx, p.Client, n, node.Edit{KeepClaims: true, Claim: v1alpha1.Claim{Rollout: p.Holder}, Also: []node.Also{label}})
 	})
 }

@@ -111,7 +111,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	}
 	if p == nil {
 		c.channels.forget(key)
-		c.Works.Keep(key, nil)
+		c.Works.StopExcept(key, nil)
 		c.Forget(key)
 		return wake, c.clear(ctx, key, "", s)
 	}
@@ -128,7 +128,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	} else {
 		c.Waiting.Set(key, false)
 	}
-	pass.KeepPods(func(*plan.Unit) bool { return false })
+	pass.WatchPods(func(*plan.Unit) bool { return false })
 	errs = append(errs, pass.report(ctx, stored))
 	return pass.Wake, turn.First(errs)
 }

@@ -117,7 +117,7 @@ func (c *cluster) newController(recorder *events.Recorder) *Controller {
 		live = c.Client
 	}
 	fresh := NewController(c.clock, c.Client, live, fake.NewClientset().CoreV1(), fleet.New(c.clock, c.Client, nil), recorder, *testOptions())
-	fresh.Reports.Delay = 0
+	fresh.Reports = fleet.NewReports(0)
 	if c.Controller != nil {
 		fresh.channels = c.channels
 	}

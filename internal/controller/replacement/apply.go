@@ -36,7 +36,7 @@ func (m mechanism) Take(ctx context.Context, u *unit) error {
 	waits := t.Phase != v1alpha1.MachineSoaking && t.Phase != v1alpha1.MachineDiscarding
 	if waits && n != nil && n.MayDisableScaleDown && m.Now.After(n.CreationTimestamp.Add(disableScaleDownAfter)) {
 		also := node.Annotating(map[string]*string{v1alpha1.AnnotationScaleDownDisabled: ptr.To("true"), v1alpha1.AnnotationScaleDownBy: &m.holder})
-		if err := node.Write(ctx, m.Client, n.Node, node.Step{Claim: v1alpha1.Claim{Rollout: m.holder}, KeepClaims: true, Also: []node.Also{also}}); err != nil {
+		if err := node.Write(ctx, m.Client, n.Node, node.Edit{Claim: v1alpha1.Claim{Rollout: m.holder}, KeepClaims: true, Also: []node.Also{also}}); err != nil {
 			return err
 		}
 	}
@@ -89,7 +89,7 @@ func (p *pass) cordon(ctx context.Context, t *machine.Turn, n *machine.Node) err
 	}
 	cleared, err := node.ClearConditions(ctx, p.Client, n.Node, p.holder, p.Now)
 	if err == nil {
-		err = node.Write(ctx, p.Client, cleared, node.Step{Claim: claim, Cordon: true, Also: also})
+		err = node.Write(ctx, p.Client, cleared, node.Edit{Claim: claim, Cordon: true, Also: also})
 	}
 	if err != nil {
 		return err
@@ -170,7 +170,7 @@ func (p *pass) fail(ctx context.Context, t *machine.Turn, n *machine.Node, failu
 		return client.IgnoreNotFound(err)
 	}
 	p.soon()
-	return node.Write(ctx, p.Client, cleared, node.Step{Claim: claim, Restore: true})
+	return node.Write(ctx, p.Client, cleared, node.Edit{Claim: claim, Restore: true})
 }
 
 // claimToDelete claims the node of a machine that must be deleted, when the budgets allow it: a discarded replacement, or an old node that has lost
@@ -193,6 +193,6 @@ func (p *pass) claimToDelete(ctx context.Context, t *machine.Turn, n *machine.No
 			return nil
 		}
 		p.soon()
-		return node.Write(ctx, p.Client, n.Node, node.Step{Claim: claim})
+		return node.Write(ctx, p.Client, n.Node, node.Edit{Claim: claim})
 	})
 }

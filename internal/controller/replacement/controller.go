@@ -127,7 +127,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	} else {
 		c.Waiting.Set(key, false)
 	}
-	c.Works.Keep(key, p.nodesInTurns())
+	c.Works.StopExcept(key, p.nodesInTurns())
 	errs = append(errs, p.report(ctx))
 	if !p.unwritten {
 		errs = append(errs, p.removeFinalizer(ctx))

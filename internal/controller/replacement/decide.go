@@ -47,7 +47,7 @@ func (p *pass) units() (units []*unit) {
 		if s.Step == machine.StepRelease {
 			u.Claim = p.claimOn(s.Node)
 		} else {
-			u.KeepTaint(strategy, p.taint)
+			u.JudgeTaint(strategy, p.taint)
 		}
 		units = append(units, u)
 	}
@@ -98,7 +98,7 @@ func (m mechanism) Start(u *unit) *turnof.Write {
 	return &turnof.Write{Claim: m.claimOf(t), Then: func() {
 		t.Unit.State, t.Unit.Claimed, t.Unit.InTurn, t.Unit.Reason, t.Unit.Message = v1alpha1.UnitUpdating, true, false, "", ""
 		t.Phase, t.PhaseSince, t.Step, t.Message = v1alpha1.MachineDraining, *nodeturn.Stamp(m.Now), machine.StepNone, ""
-		m.Works.Watch(turnof.Of{Rollout: m.Key, Node: t.Node, Turn: t.Key(false)}) // The drain reads its pods.
+		m.Works.Watch(turnof.ID{Rollout: m.Key, Node: t.Node, Turn: t.Key(false)}) // The drain reads its pods.
 		m.soon()
 		m.Mention(events.MachinesDraining(m.rollout), t.Node)
 	}}

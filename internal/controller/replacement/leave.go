@@ -28,7 +28,7 @@ func (c *Controller) forget(ctx context.Context, key types.NamespacedName, store
 	c.Waiting.Set(key, false)
 	c.Waves.Forget(key)
 	c.memos.Delete(key)
-	c.Works.Keep(key, nil)
+	c.Works.StopExcept(key, nil)
 	if stored == nil {
 		metrics.ForgetNodeRollout(key)
 	}
@@ -51,8 +51,8 @@ func (c *Controller) releaseStaleClaims(ctx context.Context, key types.Namespace
 			errs = append(errs, turnof.Release(ctx, c.Client, n, claims[0], c.Clock.Now(), also))
 			log.FromContext(ctx).Info("node released", "node", n.Name)
 		case live == "" && n.Annotations[v1alpha1.AnnotationScaleDownBy] == holder:
-			step := node.Step{Claim: v1alpha1.Claim{Rollout: holder}, KeepClaims: true, Also: also}
-			errs = append(errs, client.IgnoreNotFound(node.Write(ctx, c.Client, n, step)))
+			edit := node.Edit{Claim: v1alpha1.Claim{Rollout: holder}, KeepClaims: true, Also: also}
+			errs = append(errs, client.IgnoreNotFound(node.Write(ctx, c.Client, n, edit)))
 		}
 	}
 	return turnof.First(errs)

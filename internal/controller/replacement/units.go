@@ -86,7 +86,7 @@ func (p *pass) whyUnstable(t *machine.Turn, name string) (why string, next time.
 	if h == nil || len(h.Pods) == 0 {
 		return "", next
 	}
-	pods, known := p.Works.Pods(turnof.Of{Rollout: p.Key, Node: name, Turn: t.Turn})
+	pods, known := p.Works.Pods(turnof.ID{Rollout: p.Key, Node: name, Turn: t.Turn})
 	if !known {
 		return "its pods are not known yet", next
 	}

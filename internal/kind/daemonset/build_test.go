@@ -138,7 +138,7 @@ func (w *world) breaks(nodes ...int) *world {
 // facts are those of the world.
 func (w *world) facts(t testing.TB) Facts {
 	t.Helper()
-	f := Facts{EDS: w.eds.DeepCopy(), ValidationMode: edsv1.ValidationModeAuto, Pods: w.pods, Kept: w.kept, Nodes: w.nodes}
+	f := Facts{EDS: w.eds.DeepCopy(), ValidationMode: edsv1.ValidationModeAuto, Pods: w.pods, Recreated: w.kept, Nodes: w.nodes}
 	for _, rs := range w.sets {
 		f.ReplicaSets = append(f.ReplicaSets, *rs)
 	}

@@ -51,7 +51,7 @@ func (j *Judge) Decide() {
 		switch {
 		case s.Canary:
 			j.decideCanaryNode(s)
-		case s.Current.Available() && s.Outdated != nil && !s.Kept:
+		case s.Current.Available() && s.Outdated != nil && !s.Recreated:
 			j.Actions.Superseded = append(j.Actions.Superseded, s.Outdated.Pod)
 		case s.lacksPod() && s.Outdated == nil:
 			j.createMissing(s)
@@ -101,9 +101,9 @@ func (j *Judge) decideCanaryNode(s *NodeState) {
 	may := s.lacksPod() && !j.Canary.Paused()
 	replaces := may && s.NodeProblem == "" && j.Canary.WaitOf(s.Node.Name).Reason == ""
 	switch {
-	case may && s.isEmpty(), replaces && s.Kept:
+	case may && s.isEmpty(), replaces && s.Recreated:
 		j.Actions.Create = append(j.Actions.Create, s)
-	case s.Outdated == nil || s.Kept:
+	case s.Outdated == nil || s.Recreated:
 	case replaces && j.surgesOn(s):
 		if s.Terminating == nil {
 			j.Actions.Create = append(j.Actions.Create, s)
@@ -266,7 +266,7 @@ func (j *Judge) replaceOutdated() {
 		j.Decision.Start = j.Decision.Start[:room]
 	}
 	for _, name := range j.Decision.Start {
-		if s := j.State(name); s.Kept || j.surgesOn(s) {
+		if s := j.State(name); s.Recreated || j.surgesOn(s) {
 			j.Actions.Create = append(j.Actions.Create, s)
 		} else {
 			j.Actions.Replace = append(j.Actions.Replace, s.Outdated.Pod)

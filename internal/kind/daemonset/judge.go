@@ -31,8 +31,8 @@ type Facts struct {
 	Settings    []edsv1.ExtendedDaemonsetSetting
 	// Pods are those of the ExtendedDaemonSet, and of the DaemonSet that it takes over from.
 	Pods []*corev1.Pod
-	// Kept has an entry for each pod of a DaemonSet. It is true while the DaemonSet would create the pod again.
-	Kept map[types.UID]bool
+	// Recreated has an entry for each pod of a DaemonSet. It is true while the DaemonSet would create the pod again.
+	Recreated map[types.UID]bool
 	// Nodes are all nodes, by name, and Fleet has the same as budgets and checks see them.
 	Nodes []*corev1.Node
 	Fleet rollout.Fleet

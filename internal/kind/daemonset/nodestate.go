@@ -30,8 +30,8 @@ type NodeState struct {
 	Canary, Fits, Held bool
 	// Current is the pod of the wanted revision, Outdated a pod of another. Each may be nil.
 	Current, Outdated *Pod
-	// Kept is true while the outdated pod belongs to a DaemonSet that would create it again.
-	Kept bool
+	// Recreated is true while the outdated pod belongs to a DaemonSet that would create it again.
+	Recreated bool
 	// WasOnlyCanary is true where the outdated pod is of a revision that was only ever a canary.
 	WasOnlyCanary bool
 	// Terminating is a pod that was deleted and still exists. Ended is a pod that has ended and is deleted later.
@@ -173,9 +173,9 @@ func (s *NodeState) assign(j *Judge, pods []*corev1.Pod) {
 		p := &Pod{Pod: pod, State: StateOfPod(pod, minReady, j.Now)}
 		j.WakeAt(p.State.Wake)
 		switch {
-		case j.Kept[pod.UID]:
+		case j.Recreated[pod.UID]:
 			if !p.State.Terminating && !p.State.Failed {
-				s.Outdated, s.Kept = p, true
+				s.Outdated, s.Recreated = p, true
 			}
 		case p.State.Terminating:
 			s.Terminating = p
@@ -194,9 +194,9 @@ func (s *NodeState) assign(j *Judge, pods []*corev1.Pod) {
 	}
 	s.Current = s.keepBest(current)
 	if best := s.keepBest(outdated); best != nil {
-		s.Outdated, s.Kept = best, false
+		s.Outdated, s.Recreated = best, false
 	}
-	if s.Current != nil && s.Outdated != nil && !s.Kept && !j.Surges() {
+	if s.Current != nil && s.Outdated != nil && !s.Recreated && !j.Surges() {
 		// Two pods without surge: the second was created by a process that did not see the first.
 		if s.Current.Available() || !s.Outdated.Available() {
 			s.Extra, s.Outdated = append(s.Extra, s.Outdated), nil
@@ -207,7 +207,7 @@ func (s *NodeState) assign(j *Judge, pods []*corev1.Pod) {
 	if s.Current != nil {
 		j.counts(s.Want.Name).add(s.Current)
 	}
-	if s.Outdated != nil && !s.Kept {
+	if s.Outdated != nil && !s.Recreated {
 		s.WasOnlyCanary = j.isOnlyCanary(s.Outdated)
 		j.counts(ReplicaSetOf(s.Outdated.Pod)).add(s.Outdated)
 	}
@@ -370,7 +370,7 @@ func (s *NodeState) isEmpty() bool {
 // UnitState is the state of the node in the rolling update.
 func (s *NodeState) UnitState() v1alpha1.UnitState {
 	switch {
-	case s.Current.Available() && (s.Outdated == nil || s.Kept):
+	case s.Current.Available() && (s.Outdated == nil || s.Recreated):
 		return v1alpha1.UnitUpdated
 	case s.Current == nil && s.Outdated != nil && s.Terminating == nil:
 		return v1alpha1.UnitOutdated

@@ -57,7 +57,7 @@ func (j *Judge) makeUnits() {
 // soak makes an updated unit soak for the time in the strategy. In the first rollout there is no soak.
 func (j *Judge) soak(s *NodeState, u *rollout.Unit) {
 	u.Since = s.Current.State.ReadySince
-	if j.Strategy.Soak == nil || j.Strategy.Soak.Duration <= 0 || len(j.Owned) <= 1 && len(j.Kept) == 0 {
+	if j.Strategy.Soak == nil || j.Strategy.Soak.Duration <= 0 || len(j.Owned) <= 1 && len(j.Recreated) == 0 {
 		return
 	}
 	if !j.HasPassed(j.Fleet.SoakEnd(s.Node.Name, u.Since, j.Strategy.Soak.Duration)) {
@@ -76,7 +76,7 @@ func (j *Judge) whyUnfit(s *NodeState) (v1alpha1.Reason, string) {
 	switch {
 	case j.Strategy.Type == edsv1.StrategyOnDelete && !s.WasOnlyCanary:
 		return v1alpha1.ReasonOnDelete, "spec.strategy.type is OnDelete: the pod is replaced when it is deleted"
-	case s.Kept && s.portsConflict():
+	case s.Recreated && s.portsConflict():
 		return v1alpha1.ReasonNodeUnfit, "pod " + s.Outdated.Name + " has a port of the host that the new pod needs, " +
 			"and its DaemonSet would make it again: delete the DaemonSet with --cascade=orphan"
 	case !s.Placement.Create:

@@ -211,7 +211,7 @@ func (w *World) judge(t *Unit) {
 		t.Unit.Unoffered = t.Claim == nil && t.Verdict.isUnoffered()
 	}
 	if w.Ready {
-		t.KeepTaint(w.Rollout.Spec.Strategy, w.Taint)
+		t.JudgeTaint(w.Rollout.Spec.Strategy, w.Taint)
 	}
 }
 

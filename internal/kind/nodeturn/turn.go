@@ -80,8 +80,8 @@ func (t *Turn) Start() time.Time {
 // Base returns the turn, also for a type that embeds Turn.
 func (t *Turn) Base() *Turn { return t }
 
-// Taker is a mechanism's own type of turn, which embeds Turn.
-type Taker interface{ Base() *Turn }
+// Any is a turn of any mechanism: Turn, or a type that embeds it.
+type Any interface{ Base() *Turn }
 
 // ReadClaims sets Claims and Unreadable, and sets Claim to a copy of the rollout's own claim.
 func (t *Turn) ReadClaims(known *rollout.Node, uid types.UID) {
@@ -179,8 +179,8 @@ func Tainted(n *corev1.Node, key string) bool {
 	return slices.ContainsFunc(n.Spec.Taints, func(c corev1.Taint) bool { return c.MatchTaint(&taint) })
 }
 
-// KeepTaint sets the step that adds or removes the taint of outdated nodes by the strategy, if the turn has no other step.
-func (t *Turn) KeepTaint(s *v1alpha1.Strategy, key string) {
+// JudgeTaint sets the step that adds or removes the taint of outdated nodes by the strategy, if the turn has no other step.
+func (t *Turn) JudgeTaint(s *v1alpha1.Strategy, key string) {
 	if t.Step != StepNone {
 		return
 	}
@@ -229,7 +229,7 @@ func Digest(values ...any) string {
 	return hex.EncodeToString(sum[:])[:16]
 }
 
-// longest limits a message in a claim, in bytes.
+// longest limits a message in a claim or a condition, in bytes.
 const longest = 1024
 
 // Short shortens a message to longest bytes.
@@ -241,7 +241,7 @@ func Short(message string) string {
 }
 
 // Units returns the units of these turns for rollout.Decide, and the number of nodes for the strategy.
-func Units[T Taker](turns []T) (units []rollout.Unit, total int) {
+func Units[T Any](turns []T) (units []rollout.Unit, total int) {
 	units = make([]rollout.Unit, 0, len(turns))
 	for _, t := range turns {
 		b := t.Base()

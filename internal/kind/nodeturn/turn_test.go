@@ -3,7 +3,9 @@
 package nodeturn
 
 import (
+	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/rollout"
@@ -20,5 +22,15 @@ func TestReadClaims(t *testing.T) {
 		if b.ReadClaims(from, "u3"); b.Claim != nil || b.Unreadable {
 			t.Errorf("%s: got %+v", name, b)
 		}
+	}
+}
+
+func TestShort(t *testing.T) {
+	if got := Short("x"); got != "x" {
+		t.Errorf("got %s", got)
+	}
+	got := Short("x" + strings.Repeat("ü", longest))
+	if len(got) > longest || len(got) < longest-3 || !utf8.ValidString(got) || !strings.HasSuffix(got, "ü…") {
+		t.Errorf("%d bytes: %s", len(got), got)
 	}
 }

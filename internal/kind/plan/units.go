@@ -143,7 +143,7 @@ func (w *World) judge(t *Unit) {
 		t.Unit.Message = "another node has the same label " + corev1.LabelHostname + "=" + hostname + ", by which its Job would find it"
 	}
 	if w.Ready {
-		t.KeepTaint(w.Plan.Spec.Strategy, w.Taint)
+		t.JudgeTaint(w.Plan.Spec.Strategy, w.Taint)
 	}
 }
 

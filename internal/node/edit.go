@@ -17,8 +17,8 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// Step is one write of a turn to its Node. Fields that it does not name are unchanged.
-type Step struct {
+// Edit is one write of a turn to its Node. Fields that it does not name are unchanged.
+type Edit struct {
 	// Claim of the rollout. It replaces the rollout's earlier claim; with Release it is removed.
 	Claim   v1alpha1.Claim
 	Release bool
@@ -34,11 +34,11 @@ type Step struct {
 	Also []Also
 }
 
-// Write writes a step in one patch with the Node's resourceVersion as precondition. After a conflict the caller decides
-// again. It writes nothing if nothing changes. A step that writes a claim fails if another exists that is neither shared nor a mere result. A Node
+// Write makes an edit in one patch with the Node's resourceVersion as precondition. After a conflict the caller decides
+// again. It writes nothing if nothing changes. An edit that writes a claim fails if another exists that is neither shared nor a mere result. A Node
 // from the operator's trimmed cache is sufficient: fields that the cache drops are not changed.
-func Write(ctx context.Context, c client.Writer, n *corev1.Node, s Step) error {
-	return write(ctx, c, n, s.edit)
+func Write(ctx context.Context, c client.Writer, n *corev1.Node, e Edit) error {
+	return write(ctx, c, n, e.apply)
 }
 
 // write patches what edit changes of a Node's annotations, labels, cordon and taints. Taints are replaced as a whole: a cache must keep all
@@ -98,29 +98,29 @@ func difference(before, after map[string]string) map[string]*string {
 	return d
 }
 
-func (s *Step) edit(n *corev1.Node) error {
-	by := s.Claim.Rollout
+func (e *Edit) apply(n *corev1.Node) error {
+	by := e.Claim.Rollout
 	// The rollout's mark or the given claim says whether this turn cordoned the node.
-	cordoned := cordonedFor(n, s.Claim)
-	if !s.KeepClaims {
-		claims, err := claimsWith(n, s.Claim, !s.Release)
+	cordoned := cordonedFor(n, e.Claim)
+	if !e.KeepClaims {
+		claims, err := claimsWith(n, e.Claim, !e.Release)
 		if err != nil {
 			return err
 		}
 		set(&n.Annotations, map[string]*string{v1alpha1.AnnotationClaims: claims})
 	}
 	switch {
-	case s.Restore && cordoned:
+	case e.Restore && cordoned:
 		n.Spec.Unschedulable = false
 		delete(n.Annotations, v1alpha1.AnnotationCordonedBy)
-	case s.Cordon && !n.Spec.Unschedulable:
+	case e.Cordon && !n.Spec.Unschedulable:
 		n.Spec.Unschedulable = true
 		set(&n.Annotations, map[string]*string{v1alpha1.AnnotationCordonedBy: &by})
 	case !n.Spec.Unschedulable:
 		delete(n.Annotations, v1alpha1.AnnotationCordonedBy) // A person has uncordoned the node, and the mark is out of date.
 	}
-	include(n, by, s.Restore)
-	for _, also := range s.Also {
+	include(n, by, e.Restore)
+	for _, also := range e.Also {
 		also(n, by)
 	}
 	return nil

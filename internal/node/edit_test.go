@@ -31,33 +31,33 @@ func TestWrite(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		node *corev1.Node
-		step Step
+		edit Edit
 		want string // what the patch says beside the resourceVersion; empty: nothing is sent
 		err  string
 	}{
-		{name: "claim", node: holding(false, ""), step: Step{Claim: own(), Also: []Also{saying}},
+		{name: "claim", node: holding(false, ""), edit: Edit{Claim: own(), Also: []Also{saying}},
 			want: `{"metadata":{"annotations":{"moult.dev/claims":"[` + strings.ReplaceAll(ownText, `"`, `\"`) + `]","x/wanted":"stabilize"}}}`},
-		{name: "nothing changes", node: holding(false, "", ownText), step: Step{Claim: own(), Also: []Also{Annotating(map[string]*string{"x": nil}), Labelling(map[string]*string{"y": nil})}}},
-		{name: "another has it", node: holding(false, "", otherText), step: Step{Claim: own()}, err: "writing node n1, claimed by Plan/system-upgrade/other since 2026-11-20 11:00:00 +0000 UTC"},
-		{name: "another has it, and the claims are ignored", node: holding(false, "", otherText), step: Step{Claim: v1alpha1.Claim{Rollout: plan}, KeepClaims: true, Also: []Also{saying}},
+		{name: "nothing changes", node: holding(false, "", ownText), edit: Edit{Claim: own(), Also: []Also{Annotating(map[string]*string{"x": nil}), Labelling(map[string]*string{"y": nil})}}},
+		{name: "another has it", node: holding(false, "", otherText), edit: Edit{Claim: own()}, err: "writing node n1, claimed by Plan/system-upgrade/other since 2026-11-20 11:00:00 +0000 UTC"},
+		{name: "another has it, and the claims are ignored", node: holding(false, "", otherText), edit: Edit{Claim: v1alpha1.Claim{Rollout: plan}, KeepClaims: true, Also: []Also{saying}},
 			want: `{"metadata":{"annotations":{"x/wanted":"stabilize"}}}`},
-		{name: "cordon", node: holding(false, "", ownText), step: Step{Claim: own(), Cordon: true, Also: []Also{Excluding, Evicting(Workload{"ReplicaSet", "shop", "cart"})}},
+		{name: "cordon", node: holding(false, "", ownText), edit: Edit{Claim: own(), Cordon: true, Also: []Also{Excluding, Evicting(Workload{"ReplicaSet", "shop", "cart"})}},
 			want: `{"metadata":{"annotations":{"moult.dev/cordoned-by":"Plan/system-upgrade/k3s","moult.dev/evicted":"[\"ReplicaSet/shop/cart\"]","moult.dev/excluded-by":"Plan/system-upgrade/k3s"},` +
 				`"labels":{"node.kubernetes.io/exclude-from-external-load-balancers":""}},"spec":{"unschedulable":true}}`},
-		{name: "cordon what a person had cordoned", node: holding(true, "", ownText), step: Step{Claim: own(), Cordon: true}},
-		{name: "release", node: excludedBy(plan, holding(true, plan, ownText)), step: Step{Claim: own(soaking), Restore: true, Also: []Also{Labelling(map[string]*string{"called": ptr.To("true")})}},
+		{name: "cordon what a person had cordoned", node: holding(true, "", ownText), edit: Edit{Claim: own(), Cordon: true}},
+		{name: "release", node: excludedBy(plan, holding(true, plan, ownText)), edit: Edit{Claim: own(soaking), Restore: true, Also: []Also{Labelling(map[string]*string{"called": ptr.To("true")})}},
 			want: `{"metadata":{"annotations":{"moult.dev/claims":"[` + strings.ReplaceAll(ownSoaking, `"`, `\"`) + `]","moult.dev/cordoned-by":null,"moult.dev/excluded-by":null},` +
 				`"labels":{"called":"true","node.kubernetes.io/exclude-from-external-load-balancers":null}},"spec":{"unschedulable":false}}`},
-		{name: "release", node: excludedBy(plan, holding(true, plan, ownText)), step: Step{Claim: own(), Release: true, Restore: true},
+		{name: "release", node: excludedBy(plan, holding(true, plan, ownText)), edit: Edit{Claim: own(), Release: true, Restore: true},
 			want: `{"metadata":{"annotations":{"moult.dev/claims":null,"moult.dev/cordoned-by":null,"moult.dev/excluded-by":null},` +
 				`"labels":{"node.kubernetes.io/exclude-from-external-load-balancers":null}},"spec":{"unschedulable":false}}`},
-		{name: "what others did stays", node: excludedBy(other, holding(true, other, ownText)), step: Step{Claim: own(), Release: true, Restore: true},
+		{name: "what others did stays", node: excludedBy(other, holding(true, other, ownText)), edit: Edit{Claim: own(), Release: true, Restore: true},
 			want: `{"metadata":{"annotations":{"moult.dev/claims":null}}}`},
-		{name: "what a person did stays", node: holding(true, "", ownText), step: Step{Claim: own(), Release: true, Restore: true},
+		{name: "what a person did stays", node: holding(true, "", ownText), edit: Edit{Claim: own(), Release: true, Restore: true},
 			want: `{"metadata":{"annotations":{"moult.dev/claims":null}}}`},
-		{name: "a cordon that another operator had left", node: holding(true, "", ownFlagged), step: Step{Claim: own(flagged), Release: true, Restore: true},
+		{name: "a cordon that another operator had left", node: holding(true, "", ownFlagged), edit: Edit{Claim: own(flagged), Release: true, Restore: true},
 			want: `{"metadata":{"annotations":{"moult.dev/claims":null}},"spec":{"unschedulable":false}}`},
-		{name: "a mark outlives its cordon", node: holding(false, plan, ownText), step: Step{Claim: own(), Also: []Also{saying}},
+		{name: "a mark outlives its cordon", node: holding(false, plan, ownText), edit: Edit{Claim: own(), Also: []Also{saying}},
 			want: `{"metadata":{"annotations":{"moult.dev/cordoned-by":null,"x/wanted":"stabilize"}}}`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -70,7 +70,7 @@ func TestWrite(t *testing.T) {
 				},
 			}).Build()
 			before := tc.node.DeepCopy()
-			err := Write(t.Context(), c, tc.node, tc.step)
+			err := Write(t.Context(), c, tc.node, tc.edit)
 			text := ""
 			if err != nil {
 				text = err.Error()
