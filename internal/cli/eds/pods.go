@@ -45,7 +45,7 @@ func (c *command) newPods() *cobra.Command {
 		Example: `  kubectl eds pods agent --select not-ready
   kubectl eds pods agent --select canary --watch`,
 	}, true, s.pods)
-	s.selected.Add(cmd, "select", "", "Which pods to show: canary or not-ready.", selectCanary, selectNotReady)
+	s.selected.Add(cmd, "select", "Which pods to show: canary or not-ready.", selectCanary, selectNotReady)
 	return cmd
 }
 

@@ -21,9 +21,9 @@ type Choice struct {
 }
 
 // Add adds the flag to a command and those below it, with completion.
-func (c *Choice) Add(cmd *cobra.Command, name, short, usage string, values ...string) {
+func (c *Choice) Add(cmd *cobra.Command, name, usage string, values ...string) {
 	c.values = values
-	add(cmd, c, name, short, usage, values)
+	add(cmd, c, name, "", usage, values)
 }
 
 func add(cmd *cobra.Command, v pflag.Value, name, short, usage string, values []string) {
@@ -61,7 +61,7 @@ type DryRun struct{ Choice }
 // Add adds the flag to a command.
 func (d *DryRun) Add(cmd *cobra.Command) {
 	d.Value = DryRunNone
-	d.Choice.Add(cmd, "dry-run", "",
+	d.Choice.Add(cmd, "dry-run",
 		`"none", "client" (say what would be written) or "server" (the API server checks each request and writes nothing).`,
 		DryRunNone, DryRunClient, DryRunServer)
 }

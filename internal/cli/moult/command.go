@@ -49,7 +49,7 @@ Exit codes: 0 done; 1 it failed, or check found a problem; 2 status --until-comp
 	root.SilenceUsage, root.SilenceErrors = true, true
 	timeout := root.PersistentFlags().Duration("timeout", 0, "How long the command may take, such as 30s. 0 is no limit.")
 	c := command{streams, clk, cluster, &flags.Choice{}}
-	c.color.Add(root, "color", "", `"always", "never", or "auto": on a terminal, unless $NO_COLOR is set. Default auto.`, "auto", "always", "never")
+	c.color.Add(root, "color", `"always", "never", or "auto": on a terminal, unless $NO_COLOR is set. Default auto.`, "auto", "always", "never")
 	root.AddCommand(newStatus(c), newList(c), newEvents(c), newWhy(c), newPreview(c), newUI(c), newCheck(c), newVersion(c), newUninstallCheck(c))
 	for _, verb := range []func(*steerCommand) *cobra.Command{newPause, newResume, newAbort, newUndo, newApprove, newRetry} {
 		root.AddCommand(verb(&steerCommand{command: c}))

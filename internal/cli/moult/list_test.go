@@ -167,7 +167,7 @@ func TestColor(t *testing.T) {
 	for value, want := range map[string]bool{"": false, "--color=auto": false, "--color=never": false, "--color=always": true} {
 		color := &flags.Choice{}
 		cmd := &cobra.Command{}
-		color.Add(cmd, "color", "", "", "auto", "always", "never")
+		color.Add(cmd, "color", "", "auto", "always", "never")
 		if err := cmd.ParseFlags(strings.Fields(value)); err != nil {
 			t.Fatal(err)
 		}

@@ -96,13 +96,13 @@ restored, and scale sets may have different images.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&c.image, "imageid", "", "The image.")
-	c.provider.Add(cmd, "provider", "", "The cloud: azure, aws or gcp. Default azure.", providerAzure, providerAWS, providerGCP)
+	c.provider.Add(cmd, "provider", "The cloud: azure, aws or gcp. Default azure.", providerAzure, providerAWS, providerGCP)
 	f.StringArrayVar(&c.scaleSets, "scale-set", nil, "The name of a scale set; can be repeated. Default: the four of $CLUSTER_NAME.")
 	f.BoolVar(&c.dryRun, "dry-run", false, "Read and prepare only: wait for nothing, and change nothing.")
 	f.DurationVar(&c.timeout, "timeout", 10*time.Minute, "Time limit for the change of one scale set, and before that for waiting until none is being changed.")
 	f.StringVar(&c.azure.SubscriptionID, "subscription-id", "", "Azure: the subscription. [$ARM_SUBSCRIPTION_ID]")
 	f.StringVar(&c.azure.ResourceGroup, "resource-group", "", "Azure: the resource group. [$ARM_RESOURCE_GROUP]")
-	c.credential.Add(cmd, "credential", "", "Azure: Auto, Environment, Workload or Managed. Default Auto; Managed if $ARM_USE_MANAGED_IDENTITY_EXTENSION is true.",
+	c.credential.Add(cmd, "credential", "Azure: Auto, Environment, Workload or Managed. Default Auto; Managed if $ARM_USE_MANAGED_IDENTITY_EXTENSION is true.",
 		string(v1alpha1.AzureCredentialAuto), string(v1alpha1.AzureCredentialEnvironment),
 		string(v1alpha1.AzureCredentialWorkload), string(v1alpha1.AzureCredentialManaged))
 	f.StringVar(&c.azure.ClientID, "client-id", "", "Azure: the identity, if there are several. [$AZURE_CLIENT_ID]")
