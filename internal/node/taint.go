@@ -13,9 +13,6 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// Tainted reports whether the node has the taint key:PreferNoSchedule.
-func Tainted(n *corev1.Node, key string) bool { return taintAt(n, key) >= 0 }
-
 // TaintedBy returns the rollouts of a kind that have tainted the node as outdated.
 func TaintedBy(o client.Object, kind string) []string {
 	n, ok := o.(*corev1.Node)

@@ -244,9 +244,6 @@ func (p *Pass[T]) DrainNode(ctx context.Context, t T, since time.Time) (over boo
 	return over, err
 }
 
-// IsReportedDrained reports whether the node's conditions say that it is drained.
-func IsReportedDrained(n *corev1.Node) bool { return hasCondition(n, corev1.NodeDrained) }
-
 func hasCondition(n *corev1.Node, kind corev1.NodeConditionType) bool {
 	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == kind && c.Status == corev1.ConditionTrue
@@ -300,7 +297,7 @@ func (d *Drain) Report(ctx context.Context, n *corev1.Node, since time.Time, don
 		}
 		return done, wake, nil
 	}
-	if done && IsReportedDrained(n) {
+	if done && hasCondition(n, corev1.NodeDrained) {
 		return true, wake, nil
 	}
 	progress, drained := "the drain is over", "the node is drained"

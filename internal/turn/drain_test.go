@@ -228,7 +228,7 @@ func TestReportsLastingDrains(t *testing.T) {
 		}
 		over, _, err = d.Report(t.Context(), d.node, now, true)
 		d.reread()
-		if over == tc.drained || err != nil || IsReportedDrained(d.node) != tc.drained || hasCondition(d.node, corev1.NodeDrainInProgress) {
+		if over == tc.drained || err != nil || hasCondition(d.node, corev1.NodeDrained) != tc.drained || hasCondition(d.node, corev1.NodeDrainInProgress) {
 			t.Errorf("%s, done: over %t, %v, %+v", name, over, err, d.node.Status.Conditions)
 		}
 		if over, wake, err = d.Report(t.Context(), d.node, now, true); !over || !wake.IsZero() || err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/fleet"
+	"moult.dev/moult/internal/kind/nodeturn"
 	"moult.dev/moult/internal/node"
 )
 
@@ -37,7 +38,7 @@ func (e *Engine) Clear(
 		left := slices.IndexFunc(known.Claims, func(c v1alpha1.Claim) bool { return c.Rollout == holder && c.UID != current && c.Machine == "" })
 		marked := n.Annotations[v1alpha1.AnnotationCordonedBy] == holder || n.Annotations[v1alpha1.AnnotationExcludedBy] == holder
 		switch {
-		case current == "" && node.Tainted(n, taint):
+		case current == "" && nodeturn.Tainted(n, taint):
 			errs = append(errs, node.Taint(ctx, e.Client, n, taint, false)) // This write wakes the rollout. Its next pass releases the claim.
 		case left >= 0:
 			errs = append(errs, release(n, known.Claims[left]))

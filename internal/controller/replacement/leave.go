@@ -18,6 +18,7 @@ import (
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/fleet"
+	"moult.dev/moult/internal/kind/nodeturn"
 	"moult.dev/moult/internal/metrics"
 	"moult.dev/moult/internal/node"
 	turnof "moult.dev/moult/internal/turn"
@@ -69,7 +70,7 @@ func (p *pass) removeFinalizer(ctx context.Context) error {
 	}
 	for _, o := range p.Seen.Objects {
 		n := p.nodeOf(o)
-		if n.Claim != nil || n.Marked && !n.Unreadable || n.NoScaleDown || node.Tainted(n.Node, p.taint) {
+		if n.Claim != nil || n.Marked && !n.Unreadable || n.NoScaleDown || nodeturn.Tainted(n.Node, p.taint) {
 			return nil // It is released first.
 		}
 	}

@@ -17,7 +17,6 @@ import (
 	"moult.dev/moult/internal/kind/hostupdate"
 	"moult.dev/moult/internal/kind/nodeturn"
 	machine "moult.dev/moult/internal/kind/replacement"
-	"moult.dev/moult/internal/node"
 	"moult.dev/moult/internal/rollout"
 	turnof "moult.dev/moult/internal/turn"
 )
@@ -109,7 +108,7 @@ func (p *pass) judge(ctx context.Context) error {
 	rooms := p.world.Rooms(p.machineTurns)
 	for _, n := range p.Seen.Objects {
 		known := p.world.Nodes[n.Name]
-		if known == nil || inTurn[n.Name] || !known.Selected && known.Claim == nil && !known.Marked && !known.NoScaleDown && !node.Tainted(n, p.taint) {
+		if known == nil || inTurn[n.Name] || !known.Selected && known.Claim == nil && !known.Marked && !known.NoScaleDown && !nodeturn.Tainted(n, p.taint) {
 			continue
 		}
 		s := p.world.JudgeNode(known, rooms)
