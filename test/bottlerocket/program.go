@@ -55,7 +55,7 @@ const programPath = "/usr/libexec/bottlerocket/double"
 func links(hostInterface string) []string {
 	links := []string{"/usr/bin/systemctl", "/usr/sbin/shutdown", cluster.BootDir + "/bottlerocket-boot"}
 	if hostInterface != v1alpha1.InterfaceSentinel {
-		links = append(links, "/usr/bin/updog")
+		links = append(links, "/usr/bin/updog", "/usr/bin/signpost")
 	}
 	if hostInterface == v1alpha1.InterfaceUpdateAPI {
 		return append(links, cluster.ServiceDir+"/bottlerocket-apiserver")

@@ -299,6 +299,33 @@ func TestDoubleBootFails(t *testing.T) {
 	}
 }
 
+// TestDoubleRollback returns a host to the version before, and back again. It can't return to what was overwritten, or has not booted.
+func TestDoubleRollback(t *testing.T) {
+	t.Parallel()
+	d := startDouble(t, v1alpha1.InterfaceUpdog, "1.20.0")
+	h := updogOf(t, d)
+	const refused = "signpost rollback-to-inactive, exit status 1: Inactive partition is not valid"
+	failing(t, h.Rollback(t.Context()), refused)
+	failing(t, h.Prepare(t.Context(), "1.20.0"), "")
+	failing(t, h.Rollback(t.Context()), refused)
+	failing(t, h.Perform(t.Context(), "1.20.0"), "")
+	for _, version := range []string{"1.20.0", "1.19.0", "1.20.0"} {
+		before, err := h.BootID()
+		failing(t, err, "")
+		failing(t, h.Reboot(t.Context()), "")
+		rebooted(t, d, h, before)
+		if got, err := h.Version(t.Context()); got != version || err != nil {
+			t.Errorf("the host runs %q, %v, want %q", got, err, version)
+		}
+		for range 2 {
+			failing(t, h.Rollback(t.Context()), "")
+		}
+		h = updogOf(t, d)
+	}
+	failing(t, h.Revert(t.Context()), "")
+	failing(t, h.Rollback(t.Context()), refused)
+}
+
 // TestDoubleOther publishes another version while one is prepared, and while it must be booted next.
 func TestDoubleOther(t *testing.T) {
 	for _, hostInterface := range []string{v1alpha1.InterfaceUpdateAPI, v1alpha1.InterfaceUpdog} {

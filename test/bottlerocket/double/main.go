@@ -29,6 +29,8 @@ func (h host) run(program string, args []string) int {
 	switch program {
 	case "updog":
 		return h.updog(args, os.Stdout, os.Stderr)
+	case "signpost":
+		err = h.signpost(args)
 	case "systemctl":
 		return h.systemctl(args)
 	case "shutdown":

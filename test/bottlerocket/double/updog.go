@@ -103,7 +103,7 @@ func (h host) obey(c *command, old bool, stdout, stderr io.Writer) error {
 			time.Sleep(5 * time.Second) // The reboot ends it before.
 		}
 	case "update-revert":
-		return h.ChangeDisk(func(d *state.Disk) error { d.Next = false; return nil })
+		return h.ChangeDisk(func(d *state.Disk) error { d.Next, d.Booted = false, false; return nil })
 	}
 	return nil
 }
@@ -134,7 +134,7 @@ func full(r *state.Release, old bool) string {
 
 // writeImage writes an image to the other set of partitions.
 func (h host) writeImage(version string) error {
-	if err := h.ChangeDisk(func(d *state.Disk) error { d.Other, d.Next = "", false; return nil }); err != nil {
+	if err := h.ChangeDisk(func(d *state.Disk) error { *d = state.Disk{Running: d.Running}; return nil }); err != nil {
 		return err
 	}
 	slow, err := h.Delay(state.PrepareSlow)
@@ -155,7 +155,7 @@ func (h host) apply() error {
 	}
 	return h.ChangeDisk(func(d *state.Disk) error {
 		switch {
-		case d.Next:
+		case d.Next || d.Booted:
 			return errors.New("Could not mark inactive partition for boot: Inactive partition /dev/nvme0n1 is already marked for upgrade") //nolint:staticcheck // As updog says it.
 		case d.Other == "":
 			return errors.New("Could not mark inactive partition for boot: Inactive partition /dev/nvme0n1 has not been marked valid for upgrade") //nolint:staticcheck // As updog says it.
@@ -163,4 +163,19 @@ func (h host) apply() error {
 		d.Next = true
 		return nil
 	})
+}
+
+// signpost makes the other set the next to boot, as it is.
+func (h host) signpost(args []string) error {
+	err := errors.New("this machine knows only rollback-to-inactive")
+	if slices.Equal(args, []string{"rollback-to-inactive"}) {
+		err = h.ChangeDisk(func(d *state.Disk) error {
+			if !d.Next && !d.Booted {
+				return errors.New("Inactive partition is not valid to roll back to") //nolint:staticcheck // As signpost says it.
+			}
+			d.Next = true
+			return nil
+		})
+	}
+	return errors.Join(err, h.Note("signpost "+strings.Join(args, " "), err))
 }

@@ -152,6 +152,8 @@ type Disk struct {
 	Other string `json:"other"`
 	// Next says that the next boot tries the other set.
 	Next bool `json:"next"`
+	// Booted says that the other set is what the host ran before, so that it can boot again.
+	Booted bool `json:"booted"`
 }
 
 // Disk reads the partition table.
@@ -175,13 +177,12 @@ func (r Root) ChangeDisk(change func(*Disk) error) error {
 
 // Boot boots the other set if it is next and works. Where it does not work nothing there could boot any more.
 func (d *Disk) Boot(works bool) {
-	if !d.Next {
-		return
+	switch {
+	case d.Next && works:
+		*d = Disk{Running: d.Other, Other: d.Running, Booted: true}
+	case d.Next:
+		*d = Disk{Running: d.Running}
 	}
-	if works {
-		d.Running = d.Other
-	}
-	d.Other, d.Next = "", false
 }
 
 // Release is a published version.
