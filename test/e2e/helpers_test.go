@@ -373,12 +373,12 @@ func lines(t *testing.T, m *cluster.Machine, path string) []string {
 	return strings.Split(strings.TrimSpace(string(data)), "\n")
 }
 
-func eventReasons(t *testing.T, plan string) map[string]int {
+func eventReasons(t *testing.T, kind, name string) map[string]int {
 	t.Helper()
 	var all *corev1.EventList
 	if err := persistently(t.Context(), func(ctx context.Context) (err error) {
-		all, err = world.clientset.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{
-			FieldSelector: "involvedObject.kind=Plan,involvedObject.name=" + plan,
+		all, err = world.clientset.CoreV1().Events(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
+			FieldSelector: "involvedObject.kind=" + kind + ",involvedObject.name=" + name,
 		})
 		return err
 	}); err != nil {

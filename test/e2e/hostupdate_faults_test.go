@@ -13,11 +13,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/hack/image"
 	"moult.dev/moult/test/bottlerocket/state"
 	"moult.dev/moult/test/cluster"
 )
@@ -52,6 +58,94 @@ func TestHostUpdateOfAllKinds(t *testing.T) {
 	createRollout(t, r)
 	r = rolledOut(t, r.Name, machines)
 	updates.check(t, r, journal)
+}
+
+// A version with which a daemon is not ready on three hosts is taken back: they boot the version before from their other partitions.
+func TestHostsRollBack(t *testing.T) {
+	t.Parallel()
+	all := takeMachines(t, machines)
+	updates := newUpdates(t, all, byUpdog, byUpdog, byUpdog)
+	needsVersion(t, "needs-old", oldVersion)
+	r := newRollout("rolls-back", all...)
+	r.Spec.HostUpdate.Version = oldVersion
+	// What is said of a pod before the reboot counts until the kubelet says something else.
+	r.Spec.Health = &v1alpha1.NodeHealth{Pods: []v1alpha1.StablePods{{
+		Selector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "needs-old"}}, Seconds: 15,
+	}}}
+	r.Spec.Strategy = &v1alpha1.Strategy{
+		MaxConcurrent: ptr.To(intstr.FromString("100%")), MaxFailures: ptr.To(intstr.FromInt32(machines - 1)), Rollback: true,
+		TurnTimeout: &metav1.Duration{Duration: 2 * time.Minute},
+	}
+	createRollout(t, r)
+	rolloutIs(t, r.Name, "was complete", func(s *v1alpha1.NodeRolloutStatus) bool { return s.LastComplete == oldVersion })
+	editRollout(t, r.Name, func(r *v1alpha1.NodeRollout) { r.Spec.HostUpdate.Version = newVersion })
+	rolloutIs(t, r.Name, "is rolled back", func(s *v1alpha1.NodeRolloutStatus) bool {
+		return s.RolledBack == newVersion && s.Revision == oldVersion
+	})
+	rolledOut(t, r.Name, machines)
+	for _, h := range updates.hosts {
+		h.shows(t, oldVersion)
+		h.rebooted(t, 2)
+		released(t, h.machine.Name(), false)
+		entries, err := h.Journal(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ran []string
+		for _, e := range entries {
+			if e.What == state.EventBoot {
+				ran = append(ran, e.Version)
+			}
+			if strings.HasPrefix(e.What, "signpost") || e.What == "updog update-image" {
+				ran = append(ran, e.What)
+			}
+		}
+		want := []string{oldVersion, "updog update-image", newVersion, "signpost rollback-to-inactive", oldVersion}
+		if diff := cmp.Diff(want, ran); diff != "" {
+			t.Errorf("what ran on %s (-want +got)\n%s", h.machine.Name(), diff)
+		}
+	}
+	eventually(t, "events", func(context.Context) (string, bool) {
+		got := eventReasons(t, "NodeRollout", r.Name)
+		return fmt.Sprint(got), got["RolledBack"] == 1
+	})
+}
+
+// needsVersion makes a DaemonSet on the test's machines that is ready only on hosts with this version.
+func needsVersion(t *testing.T, name, version string) {
+	t.Helper()
+	labels := map[string]string{"app": name}
+	d := &appsv1.DaemonSet{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: metav1.NamespaceDefault},
+		Spec: appsv1.DaemonSetSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec: corev1.PodSpec{
+					TerminationGracePeriodSeconds: ptr.To[int64](1),
+					NodeSelector:                  map[string]string{target: labelOf(t)},
+					Volumes: []corev1.Volume{{Name: "etc", VolumeSource: corev1.VolumeSource{
+						HostPath: &corev1.HostPathVolumeSource{Path: "/etc"},
+					}}},
+					Containers: []corev1.Container{{
+						Name: "sleep", Image: image.Busybox, ImagePullPolicy: corev1.PullNever, Command: []string{"sleep", "3600"},
+						VolumeMounts: []corev1.VolumeMount{{Name: "etc", MountPath: "/host/etc", ReadOnly: true}},
+						ReadinessProbe: &corev1.Probe{PeriodSeconds: 1, TimeoutSeconds: 10, ProbeHandler: corev1.ProbeHandler{
+							Exec: &corev1.ExecAction{Command: []string{"grep", "-q", "VERSION_ID=" + version, "/host/etc/os-release"}},
+						}},
+					}},
+				},
+			},
+		},
+	}
+	if err := world.Create(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { deleteNow(t, d) })
+	eventually(t, name+" is ready on each machine", func(ctx context.Context) (string, bool) {
+		err := world.Get(ctx, client.ObjectKeyFromObject(d), d)
+		return fmt.Sprint(d.Status, err), err == nil && d.Status.NumberReady == machines
+	})
 }
 
 // hostFault is something that goes wrong on a host.

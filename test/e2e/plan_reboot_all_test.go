@@ -70,7 +70,7 @@ func TestPlanRebootsAMachine(t *testing.T) {
 	if len(jobs) != 1 || jobs[0].Status.Failed != 1 || jobs[0].Status.Succeeded != 1 {
 		t.Errorf("the Jobs are %+v, want one of which one pod failed and one succeeded", jobs)
 	}
-	if reasons := eventReasons(t, p.Name); reasons["JobFailed"] != 0 {
+	if reasons := eventReasons(t, "Plan", p.Name); reasons["JobFailed"] != 0 {
 		t.Errorf("the Plan's Events are %v", reasons)
 	}
 	cordoned, turns := 0, map[string]bool{}

@@ -77,7 +77,7 @@ func TestPlanUpgradesEveryMachine(t *testing.T) {
 		}
 	}
 	eventually(t, "events", func(context.Context) (string, bool) {
-		got := eventReasons(t, p.Name)
+		got := eventReasons(t, "Plan", p.Name)
 		return fmt.Sprint(got), got["JobComplete"] >= 1 && got["SyncJob"] >= 1 && got["Validated"] >= 1 && got["Complete"] >= 1
 	})
 }
@@ -158,7 +158,7 @@ func TestPlanRollsBack(t *testing.T) {
 		}
 	}
 	eventually(t, "events", func(context.Context) (string, bool) {
-		got := eventReasons(t, p.Name)
+		got := eventReasons(t, "Plan", p.Name)
 		return fmt.Sprint(got), got["RolledBack"] == 1
 	})
 }
