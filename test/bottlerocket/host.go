@@ -9,7 +9,7 @@
 //	…
 //	host.Uninstall(ctx)
 //
-// A host has two sets of partitions, a repository with releases, updog and, where Options say so, the Update API on /run/api.sock.
+// A host has two sets of partitions, a repository with releases, updog, signpost and, where Options say so, the Update API on /run/api.sock.
 // A reboot boots the set that is next, and shows its version in /etc/os-release before the kubelet starts. What is in memory is
 // lost: the Update API's status is uninitialized after a reboot.
 //
