@@ -100,6 +100,11 @@ func TestChartEqualsManifests(t *testing.T) {
 			"hostUpdate.agents.enabled=true,hostUpdate.agents.directReads=true",
 			"resources: [CONFIG/default, CONFIG/hostupdate/agents, CONFIG/hostupdate/direct-reads]\n",
 		},
+		"dashboard": {"dashboard.enabled=true", "resources: [CONFIG/default, CONFIG/dashboard]\n"},
+		"dashboard with a certificate": {
+			"dashboard.enabled=true,dashboard.tlsSecretName=moult-dashboard-tls",
+			"resources: [CONFIG/default, CONFIG/dashboard]\ncomponents: [CONFIG/dashboard/certificate]\n",
+		},
 		"replacement": {
 			"replacement.enabled=true,replacement.kubeadm=true,replacement.etcdFromHost=true",
 			"resources: [CONFIG/default]\ncomponents: [CONFIG/replacement, CONFIG/replacement/kubeadm, CONFIG/replacement/etcd]\n",
@@ -132,14 +137,14 @@ func TestChartValues(t *testing.T) {
 	}
 	out, err := template(t, helm, "here", "namespaces.plans=there", "replicas=2", "podDisruptionBudget.enabled=true", "crds.install=false",
 		"plans.enabled=false", "hostUpdate.enabled=false", "monitoring.serviceMonitor.enabled=true", "monitoring.prometheusRule.enabled=true",
-		"monitoring.dashboards.enabled=true", "monitoring.prometheusAccount.name=p", "image.digest=sha256:"+strings.Repeat("a", 64))
+		"monitoring.dashboards.enabled=true", "monitoring.prometheusAccount.name=p", "dashboard.enabled=true", "image.digest=sha256:"+strings.Repeat("a", 64))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for key, want := range map[string]bool{
 		"kind: ServiceMonitor\n": true, "kind: PodDisruptionBudget\n": true, "kind: PrometheusRule\n": true, "moult-dashboard-fleet": true,
 		"name: moult-metrics-reader\nsubjects:": true, "name: there\n": true,
-		"namespace: there\n": true, "kind: CustomResourceDefinition\n": false, "name: moult-agent\n": false, "namespace: system-upgrade\n": false,
+		"name: moult-dashboard\n  namespace: here\n": true, "namespace: there\n": true, "kind: CustomResourceDefinition\n": false, "name: moult-agent\n": false, "namespace: system-upgrade\n": false,
 		"image: moult.dev/moult:dev@sha256:aaa": true, "MOULT_CONTROLLERS: extendeddaemonset\n": true,
 	} {
 		if strings.Contains(out, key) != want {
