@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -155,7 +156,15 @@ func newDoor(config *rest.Config) (*door, error) {
 const cookie = "moult-token"
 
 //go:embed login.html
-var loginPage []byte
+var loginFile string
+
+// loginPage asks for a token, and refusedPage says besides that the one that was sent is not accepted.
+var loginPage, refusedPage = loginWith(""), loginWith(`<p role="alert">The token was refused, or the cluster can't check it now. ` +
+	"It may be mistyped, expired, or made for another audience.</p>\n")
+
+func loginWith(reason string) []byte {
+	return []byte(strings.Replace(loginFile, "<!--reason-->", reason, 1))
+}
 
 // guard lets in whom the API server knows. Others get the login page.
 func (d *door) guard(next http.Handler) http.Handler {
@@ -163,13 +172,13 @@ func (d *door) guard(next http.Handler) http.Handler {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")) })
 	mux.HandleFunc("POST /login", func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, 1<<16)
-		http.SetCookie(w, &http.Cookie{
-			Name: cookie, Value: r.PostFormValue("token"), Path: "/", Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode,
-		})
-		http.Redirect(w, r, "/", http.StatusSeeOther)
+		setCookie(w, r, r.PostFormValue("token"), 0)
 	})
+	mux.HandleFunc("POST /logout", func(w http.ResponseWriter, r *http.Request) { setCookie(w, r, "", -1) })
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		if token, err := r.Cookie(cookie); err == nil && r.Header.Get("Authorization") == "" {
+		token, err := r.Cookie(cookie)
+		loggedIn := err == nil && r.Header.Get("Authorization") == ""
+		if loggedIn {
 			r.Header.Set("Authorization", "Bearer "+token.Value)
 		}
 		viewer, ok, err := d.AuthenticateRequest(r)
@@ -177,18 +186,28 @@ func (d *door) guard(next http.Handler) http.Handler {
 			w.Header().Set("Content-Security-Policy", "default-src 'none'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
 			w.Header().Set("Content-Type", "text/html; charset=utf-8")
 			w.Header().Set("Cache-Control", "no-store")
+			page := loginPage
 			if err != nil && r.Header.Get("Authorization") != "" {
+				page = refusedPage
 				ctrl.Log.WithName("dashboard").Info("a token was refused, or can't be checked", "error", err.Error())
 			}
 			w.WriteHeader(http.StatusUnauthorized)
-			_, _ = w.Write(loginPage)
+			_, _ = w.Write(page)
 			return
 		}
 		next.ServeHTTP(w, dashboard.ForViewer(r, func(kind, namespace string) bool {
 			return d.mayList(r.Context(), viewer, resources[kind], namespace)
-		}))
+		}, loggedIn))
 	})
 	return mux
+}
+
+// setCookie keeps the token in the browser, or removes it with a negative age, and goes to the first page.
+func setCookie(w http.ResponseWriter, r *http.Request, token string, age int) {
+	http.SetCookie(w, &http.Cookie{
+		Name: cookie, Value: token, MaxAge: age, Path: "/", Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode,
+	})
+	http.Redirect(w, r, "/", http.StatusSeeOther)
 }
 
 // resources are those of the kinds that the pages show.

@@ -96,7 +96,7 @@ func TestPages(t *testing.T) {
 	s := aServer(aState())
 	for path, wants := range map[string][]string{
 		"/": {
-			"<!doctype html>", "Plan system-upgrade/k3s is halted", "Node a has failed", "2 of at most 2 unavailable",
+			"<!doctype html>", "Plan system-upgrade/k3s</a>: halted: 2 nodes failed", `failed: 1 node<ul class="nodes"><li><a href="/nodes/a">a</a>`, "2 of at most 2 unavailable",
 			`<th scope="row">z1</th><td>2</td><td>1</td><td>1</td><td>0</td>`, `href="/rollouts/NodeRollout/-/hosts"`,
 		},
 		"/?by=absent": {`<th scope="row">(none)</th><td>6</td>`},

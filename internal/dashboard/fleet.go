@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/cache"
 	g "maragu.dev/gomponents"
 	h "maragu.dev/gomponents/html"
 
@@ -208,9 +209,7 @@ func (s *Server) fleetPage(r *http.Request, at *State) (string, g.Group, error) 
 			words(r.Message),
 		})
 	}
-	act := list("act", g.Map(at.attention(), func(a attention) g.Node {
-		return g.Group{g.If(a.Path == "", words(a.What)), g.If(a.Path != "", link(a.Path, a.What)), words(text.When(a.Message != "", ": %s", a.Message))}
-	}))
+	act := list("act", g.Map(view.Needs(at.Rollouts, at.Budgets), need))
 	budgets := list("gauges", g.Map(at.Budgets, func(b view.Budget) g.Node { return gauge(&b) }))
 	all := section("rollouts", "Rollouts", orNothing(table("Rollouts", []string{"Rollout", "State", "Version", "Nodes", "Message"}, rows), "There are none."))
 	if at.restricted {
@@ -288,49 +287,21 @@ func gauge(b *view.Budget) g.Node {
 	return g.Group{h.Strong(words(b.Name)), g.Text(" "), state(string(b.State)), g.Text(" "), meter, words(" ", b.Line()), line("dim", blockedBy(b)), holders}
 }
 
-// attention is something that a person must do.
-type attention struct {
-	What, Message string
-	// Path is the page about it; empty if there is none.
-	Path string
-}
+// mostNodes is how many failed nodes of a rollout are named.
+const mostNodes = 20
 
-// attention lists what needs a person, the most urgent first.
-func (s *State) attention() (all []attention) {
-	var failed []attention
-	for i := range s.Rollouts {
-		r := &s.Rollouts[i]
-		at := rolloutPath(r.Kind, r.Namespace, r.Name)
-		named := r.Kind + " " + r.FullName()
-		switch {
-		case r.Halted != "":
-			all = append(all, attention{named + " is halted", r.Halted, at})
-		case r.State == view.Stalled:
-			all = append(all, attention{named + " is stalled", r.Message, at})
-		case r.Wave != nil && r.Wave.State == v1alpha1.WaveWaitingForApproval && r.State != view.Complete:
-			all = append(all, attention{named + " waits for approval", "wave " + r.Wave.Name, at})
-		case r.Canary != nil && r.Canary.State != view.CanaryProgressing:
-			all = append(all, attention{named + ": its canary: " + string(r.Canary.State), r.Canary.Message, at})
-		case r.State == view.Pending && r.Message != "":
-			all = append(all, attention{named + " is pending", r.Message, at})
-		}
-		for j := range r.Nodes {
-			n := &r.Nodes[j]
-			if n.State == v1alpha1.UnitFailed && n.RetryAt == nil && !n.ContinuesFailed() {
-				failed = append(failed, attention{"Node " + n.Node + " has failed in " + named, string(n.Reason) + ": " + n.Message, nodePath(n.Node)})
-			}
-		}
+// need shows what needs a person.
+func need(n view.Need) g.Node {
+	name, to := n.Kind+" "+cache.NewObjectName(n.Namespace, n.Name).String(), ""
+	if n.Cause != view.NeedBudget {
+		to = rolloutPath(n.Kind, n.Namespace, n.Name)
 	}
-	for i := range s.Budgets {
-		if b := &s.Budgets[i]; b.State == view.BudgetInvalid {
-			all = append(all, attention{"NodeDisruptionBudget " + b.Name + " is invalid", blockedBy(b), ""})
-		}
+	message := text.JoinNonEmpty("; ", n.Message, text.When(len(n.Nodes) > 0, "failed: %s", text.Count(len(n.Nodes), "node")))
+	named := n.Nodes[:min(len(n.Nodes), mostNodes)]
+	return g.Group{
+		g.If(to == "", words(name)), g.If(to != "", link(to, name)), words(": ", message),
+		list("nodes", g.Map(named, nodeLink)),
 	}
-	const most = 20
-	if len(failed) > most {
-		failed = append(failed[:most], attention{fmt.Sprintf("%d more nodes have failed", len(failed)-most), "", ""})
-	}
-	return append(all, failed...)
 }
 
 func blockedBy(b *view.Budget) string {

@@ -72,7 +72,7 @@ func (s *Server) page(content func(*http.Request, *State) (title string, main g.
 		}
 		var shown g.Node = main
 		if !r.URL.Query().Has("part") {
-			shown = document(title, state, main)
+			shown = document(title, state, main, viewerOf(r).loggedIn)
 		}
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		_ = shown.Render(w) // The browser may be gone.
@@ -80,7 +80,7 @@ func (s *Server) page(content func(*http.Request, *State) (title string, main g.
 }
 
 // document is a whole page.
-func document(title string, state *State, main g.Group) g.Node {
+func document(title string, state *State, main g.Group, loggedIn bool) g.Node {
 	return h.Doctype(h.HTML(h.Lang("en"),
 		h.Head(
 			h.Meta(h.Charset("utf-8")),
@@ -100,6 +100,7 @@ func document(title string, state *State, main g.Group) g.Node {
 				h.Form(h.Action("/nodes"), h.Role("search"),
 					h.Label(g.Text("Node "), h.Input(h.Name("name"), h.AutoComplete("off"), g.Attr("spellcheck", "false"))), g.Text(" "), button("Find")),
 				h.P(h.ID("stale"), h.Role("status")),
+				g.If(loggedIn, h.Form(h.Action("/logout"), h.Method("post"), button("Log out"))),
 			),
 			h.Main(h.ID("main"), h.TabIndex("-1"), h.Aria("label", title), h.Data("version", strconv.Itoa(state.version)), main),
 		),

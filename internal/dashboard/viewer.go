@@ -14,16 +14,28 @@ type May func(kind, namespace string) bool
 
 type viewerKey struct{}
 
-// ForViewer returns the request of a viewer with these rights. A request without rights is that of the user who runs the server.
-func ForViewer(r *http.Request, may May) *http.Request {
-	return r.WithContext(context.WithValue(r.Context(), viewerKey{}, may))
+// viewer is who sends a request.
+type viewer struct {
+	may      May
+	loggedIn bool
+}
+
+// ForViewer returns the request of a viewer with these rights. A request without rights is that of the user who runs the server. The pages of a
+// viewer who is logged in have a button for POST /logout.
+func ForViewer(r *http.Request, may May, loggedIn bool) *http.Request {
+	return r.WithContext(context.WithValue(r.Context(), viewerKey{}, viewer{may, loggedIn}))
+}
+
+func viewerOf(r *http.Request) viewer {
+	v, _ := r.Context().Value(viewerKey{}).(viewer)
+	return v
 }
 
 // seen returns the current state as the sender of a request may see it: whole, or the rollouts of some namespaces. The second has no messages,
 // budgets and nodes, because these name rollouts of other namespaces, and only who may list Nodes may know them.
 func (s *Server) seen(r *http.Request) *State {
 	state, _ := s.current()
-	may, _ := r.Context().Value(viewerKey{}).(May)
+	may := viewerOf(r).may
 	if state == nil || may == nil {
 		return state
 	}
@@ -52,7 +64,7 @@ func (s *Server) seen(r *http.Request) *State {
 }
 
 func withoutMessages(r view.Rollout) view.Rollout {
-	r.Message, r.Budgets, r.ScaleSets = "", nil, nil
+	r.Message, r.PolicyMissing, r.Budgets, r.ScaleSets = "", "", nil, nil
 	if r.Halted != "" {
 		r.Halted = "too many nodes have failed"
 	}

@@ -72,7 +72,7 @@ func TrimNode(object any) (any, error) {
 		c := &n.Status.Conditions[i]
 		c.LastHeartbeatTime = metav1.Time{}
 		switch c.Type {
-		case corev1.NodeMaintenanceInProgress, corev1.NodeDrainInProgress, corev1.NodeDrained:
+		case corev1.NodeMaintenancePlanned, corev1.NodeMaintenanceInProgress, corev1.NodeDrainInProgress, corev1.NodeDrained:
 		default:
 			c.Reason, c.Message = "", ""
 		}

@@ -22,11 +22,13 @@ import (
 const ReasonTurn = "MoultTurn"
 
 // lifecycle lists the maintenance conditions of a Node in Kubernetes 1.37.
-var lifecycle = []corev1.NodeConditionType{corev1.NodeMaintenanceInProgress, corev1.NodeDrainInProgress, corev1.NodeDrained}
+var lifecycle = []corev1.NodeConditionType{
+	corev1.NodeMaintenancePlanned, corev1.NodeMaintenanceInProgress, corev1.NodeDrainInProgress, corev1.NodeDrained,
+}
 
 // Condition is a condition to set on a Node.
 type Condition struct {
-	// Type is MaintenanceInProgress, DrainInProgress or Drained.
+	// Type is MaintenancePlanned, MaintenanceInProgress, DrainInProgress or Drained.
 	Type corev1.NodeConditionType
 	// True is the status.
 	True bool

@@ -300,12 +300,13 @@ func (d *Drain) Report(ctx context.Context, n *corev1.Node, since time.Time, don
 	if done && hasCondition(n, corev1.NodeDrained) {
 		return true, wake, nil
 	}
-	progress, drained := "the drain is over", "the node is drained"
+	progress, drained, planned := "the drain is over", "the node is drained", "the change may begin"
 	if wake = d.Now.Add(fleet.Coalesce); !done { // The next pass reads the changed Node.
-		drained = "the node is not drained"
+		drained, planned = "the node is not drained", "the node is changed when it is drained"
 		progress, wake = d.messageToReport()
 	}
 	err = node.SetConditions(ctx, d.Client, n, d.Holder, d.Now,
+		node.Condition{Type: corev1.NodeMaintenancePlanned, True: !done, Message: planned},
 		node.Condition{Type: corev1.NodeMaintenanceInProgress, True: true, Message: "the node is in maintenance"},
 		node.Condition{Type: corev1.NodeDrainInProgress, True: !done, Message: nodeturn.Short(progress)},
 		node.Condition{Type: corev1.NodeDrained, True: done, Message: drained})

@@ -66,7 +66,7 @@ func (j *journal) rollout(r *view.Rollout, now time.Time) {
 		topic, _, _ := strings.Cut(said, " ")
 		j.write(now, name+"/"+topic, said, name, said)
 	}
-	for _, n := range needsOf(r) {
+	for _, n := range view.Needs([]view.Rollout{*r}, nil) {
 		// The other lines say the rest.
 		if topic, _, _ := strings.Cut(n.Message, " "); topic == "halted:" || topic == "canary" {
 			j.write(now, name+"/"+topic, n.Message, name, n.Message)

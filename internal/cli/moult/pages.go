@@ -12,7 +12,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
@@ -54,8 +53,7 @@ func NewPages(clk clock.WithTicker, src *source.Source) *Pages {
 
 // Run publishes the state after changes, until the context ends.
 func (c *Pages) Run(ctx context.Context) error {
-	own := c.src.Namespace
-	c.src.Namespace = ""
+	c.src.Own, c.src.Namespace = c.src.Namespace, ""
 	watches := c.src.Follow()
 	ticker := c.clock.NewTicker(pagesEvery)
 	defer ticker.Stop()
@@ -69,10 +67,6 @@ func (c *Pages) Run(ctx context.Context) error {
 		}
 		c.src.Notes = nil
 		next, err := c.read(ctx, now)
-		if apierrors.IsForbidden(err) && last == nil && c.src.Namespace != own {
-			c.src.Namespace, c.src.Notes = own, nil
-			next, err = c.read(ctx, now)
-		}
 		trouble := watches.Trouble()
 		looked, seen = now, news
 		switch {
@@ -86,9 +80,6 @@ func (c *Pages) Run(ctx context.Context) error {
 		next.Notes = slices.Clone(c.src.Notes)
 		if trouble != nil {
 			next.Stale = "What is shown may be out of date: " + trouble.Error()
-		}
-		if c.src.Namespace != "" {
-			next.Notes = append(next.Notes, "Only rollouts of namespace "+c.src.Namespace+" and NodeRollouts are shown: others may not be listed.")
 		}
 		c.Publish(next)
 		last = next

@@ -71,9 +71,11 @@ func (l *leftovers) ofRollouts(ctx context.Context, src *source.Source) error {
 			l.add(fmt.Sprintf("%s replaces %d machines: look in the cloud for what it has added", source.NodeRollout.String(r.Name), len(r.Status.Turns)),
 				"kubectl delete noderollout %s", r.Name)
 		}
-		if slices.Contains(r.Finalizers, v1alpha1.FinalizerReplacement) {
+		if i := slices.Index(r.Finalizers, v1alpha1.FinalizerReplacement); i >= 0 {
+			path := fmt.Sprintf("/metadata/finalizers/%d", i) // The test keeps it from removing another one if the list has changed.
 			l.add(source.NodeRollout.String(r.Name)+" has the finalizer "+v1alpha1.FinalizerReplacement+", which only the operator removes",
-				`kubectl patch noderollout %s --type=merge -p '{"metadata":{"finalizers":null}}'`, r.Name)
+				`kubectl patch noderollout %s --type=json -p '[{"op":"test","path":"%s","value":"%s"},{"op":"remove","path":"%s"}]'`,
+				r.Name, path, v1alpha1.FinalizerReplacement, path)
 		}
 	})
 	errDaemons := eachOf(ctx, src, source.DaemonSet, func(d *edsv1.ExtendedDaemonSet) {

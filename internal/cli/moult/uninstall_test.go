@@ -45,7 +45,7 @@ func TestUninstallCheck(t *testing.T) {
 	}, Spec: corev1.NodeSpec{Unschedulable: true}}
 	rollout := &v1alpha1.NodeRollout{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "NodeRollout"},
-		ObjectMeta: metav1.ObjectMeta{Name: "r", Finalizers: []string{v1alpha1.FinalizerReplacement}},
+		ObjectMeta: metav1.ObjectMeta{Name: "r", Finalizers: []string{"example.com/other", v1alpha1.FinalizerReplacement}},
 		Status:     v1alpha1.NodeRolloutStatus{Turns: []v1alpha1.MachineTurn{{}}},
 	}
 	plan := &upgradev1.Plan{
@@ -65,7 +65,7 @@ func TestUninstallCheck(t *testing.T) {
 noderollout.moult.dev/r replaces 1 machines: look in the cloud for what it has added
   kubectl delete noderollout r
 noderollout.moult.dev/r has the finalizer moult.dev/replacement, which only the operator removes
-  kubectl patch noderollout r --type=merge -p '{"metadata":{"finalizers":null}}'
+  kubectl patch noderollout r --type=json -p '[{"op":"test","path":"/metadata/finalizers/1","value":"moult.dev/replacement"},{"op":"remove","path":"/metadata/finalizers/1"}]'
 node/n is cordoned by Moult
   kubectl uncordon n
 node/n has the taint plan.outdated.moult.dev/p

@@ -6,12 +6,16 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -29,9 +33,8 @@ type Feed struct {
 	// start runs an informer.
 	start func(cache.SharedIndexInformer)
 
-	mu      sync.Mutex
-	trouble error
-	news    int
+	mu   sync.Mutex
+	news int
 }
 
 // watched is one watched list.
@@ -41,6 +44,8 @@ type watched struct {
 	failed chan error
 	// denied is why the list may not be read.
 	denied error
+	// trouble is why the list may be out of date. The feed's mutex guards it.
+	trouble error
 }
 
 // Follow makes the source answer reads from watches while the feed runs.
@@ -51,11 +56,22 @@ func (src *Source) Follow() *Feed {
 
 // watch begins to watch.
 func (f *Feed) watch(lw *cache.ListWatch, transform cache.TransformFunc) (*watched, error) {
-	w := &watched{
-		informer: cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(lw, f.client), nil, 0, nil),
-		failed:   make(chan error, 1),
+	w := &watched{failed: make(chan error, 1)}
+	// An informer does not tell when it recovers, unless an object has changed meanwhile.
+	from := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			list, err := lw.ListWithContextFunc(ctx, o)
+			f.recovered(w, err)
+			return list, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			events, err := lw.WatchFuncWithContext(ctx, o)
+			f.recovered(w, err)
+			return events, err
+		},
 	}
-	news := func() { f.report(nil) }
+	w.informer = cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(from, f.client), nil, 0, nil)
+	news := func() { f.report(w, nil) }
 	_, err := w.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { news() }, UpdateFunc: func(any, any) { news() }, DeleteFunc: func(any) { news() },
 	})
@@ -105,11 +121,17 @@ func (f *Feed) objects(ctx context.Context, name string, from *cache.ListWatch, 
 	return all, nil
 }
 
-// Trouble says why the objects may be out of date; nil if they are not.
+// Trouble says why the objects may be out of date: the trouble of the first watch by name that has any; nil if none has. It is called between
+// reads.
 func (f *Feed) Trouble() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.trouble
+	for _, name := range slices.Sorted(maps.Keys(f.watched)) {
+		if err := f.watched[name].trouble; err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // News counts the changes that the watches have seen, and their troubles.
@@ -120,12 +142,22 @@ func (f *Feed) News() int {
 }
 
 // report notes that a watch has news, or its trouble.
-func (f *Feed) report(trouble error) {
+func (f *Feed) report(w *watched, trouble error) {
 	f.mu.Lock()
-	f.trouble = trouble
+	w.trouble = trouble
 	f.news++
 	f.mu.Unlock()
 	f.wake()
+}
+
+// recovered notes that a list or watch began again, if there is no error.
+func (f *Feed) recovered(w *watched, err error) {
+	f.mu.Lock()
+	troubled := w.trouble != nil
+	f.mu.Unlock()
+	if err == nil && troubled {
+		f.report(w, nil)
+	}
 }
 
 func (f *Feed) wake() {
@@ -141,7 +173,7 @@ func (f *Feed) watchFailed(w *watched, err error) {
 		return
 	}
 	if w.informer.HasSynced() || !isHidden(err) {
-		f.report(err)
+		f.report(w, err)
 	}
 	select {
 	case w.failed <- err:

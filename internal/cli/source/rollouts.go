@@ -35,9 +35,9 @@ func (src *Source) ReadRollouts(ctx context.Context, named Target) (f Found, err
 		}
 		switch k {
 		case Plan:
-			f.Plans, err = Read[upgradev1.Plan](ctx, src, k, Named(named.Name))
+			f.Plans, err = readOwn[upgradev1.Plan](ctx, src, k, Named(named.Name))
 		case DaemonSet:
-			f.DaemonSets, err = Read[edsv1.ExtendedDaemonSet](ctx, src, k, Named(named.Name))
+			f.DaemonSets, err = readOwn[edsv1.ExtendedDaemonSet](ctx, src, k, Named(named.Name))
 		case NodeRollout:
 			f.NodeRollouts, err = Read[v1alpha1.NodeRollout](ctx, src, k, Named(named.Name))
 		}
@@ -60,6 +60,20 @@ func (src *Source) ReadRollouts(ctx context.Context, named Target) (f Found, err
 		return f, src.NotFound(ctx, named.Kind, named.Name)
 	}
 	return f, nil
+}
+
+// readOwn reads objects like Read. If they may not be listed in all namespaces it reads those of src.Own, and a note says so.
+func readOwn[T any](ctx context.Context, src *Source, k *Kind, o metav1.ListOptions) ([]T, error) {
+	all, err := Read[T](ctx, src, k, o)
+	if !apierrors.IsForbidden(err) || src.Namespace != metav1.NamespaceAll || src.Own == "" {
+		return all, err
+	}
+	own, errOwn := Read[T](ctx, &Source{Client: src.Client, Core: src.Core, Namespace: src.Own, feed: src.feed}, k, o)
+	if errOwn != nil {
+		return nil, err
+	}
+	src.Notes = append(src.Notes, fmt.Sprintf("Only %ss of namespace %s are shown: others may not be listed.", k.Name, src.Own))
+	return own, nil
 }
 
 // ReadNodes returns all nodes; nil when they may not be listed.

@@ -46,6 +46,8 @@ type Source struct {
 	Core   typedcorev1.CoreV1Interface
 	// Namespace is that of the command line; empty is all.
 	Namespace string
+	// Own is where ReadRollouts reads a kind that may not be listed in all namespaces; empty if it reads it nowhere.
+	Own string
 	// Notes say what could not be read. A read that continues without some objects adds a note.
 	Notes []string
 	// feed answers reads for a command that follows objects; if nil, reads list.

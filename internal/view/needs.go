@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package view
+
+import (
+	"slices"
+
+	"moult.dev/moult/api/v1alpha1"
+)
+
+// NeedCause says why a person is needed.
+type NeedCause string
+
+// The causes.
+const (
+	NeedCanaryPaused NeedCause = "CanaryPaused"
+	NeedCanaryFailed NeedCause = "CanaryFailed"
+	NeedHalted       NeedCause = "Halted"
+	NeedStalled      NeedCause = "Stalled"
+	NeedFailed       NeedCause = "Failed"
+	NeedPolicy       NeedCause = "Policy"
+	NeedApproval     NeedCause = "Approval"
+	NeedBudget       NeedCause = "Budget"
+)
+
+// Need is something that only a person can change.
+type Need struct {
+	Cause NeedCause
+	// Kind, Namespace and Name are those of the rollout or budget.
+	Kind, Namespace, Name string
+	// Message is empty for NeedFailed.
+	Message string
+	// Nodes have failed, for NeedHalted, NeedStalled and NeedFailed.
+	Nodes []string
+}
+
+// Needs lists what needs a person, in the order of the rollouts and budgets.
+func Needs(rollouts []Rollout, budgets []Budget) (all []Need) {
+	for i := range rollouts {
+		all = append(all, rollouts[i].needs()...)
+	}
+	for i := range budgets {
+		b := &budgets[i]
+		usedUp := slices.ContainsFunc(b.Holders, func(h v1alpha1.BudgetHolder) bool { return !slices.Contains(byTurns, h.Cause) })
+		if b.State == BudgetInvalid || b.State == BudgetExhausted && usedUp {
+			all = append(all, Need{Cause: NeedBudget, Kind: "NodeDisruptionBudget", Name: b.Name, Message: string(b.State) + ", " + b.Line()})
+		}
+	}
+	return all
+}
+
+// byTurns are why nodes are unavailable that will be available again by themselves.
+var byTurns = []v1alpha1.UnavailableCause{v1alpha1.CauseClaimed, v1alpha1.CauseMinReadySeconds, v1alpha1.CauseDaemonPod}
+
+// needs lists what the rollout needs of a person.
+func (r *Rollout) needs() (all []Need) {
+	var failed []string
+	for i := range r.Nodes {
+		if n := &r.Nodes[i]; n.State == v1alpha1.UnitFailed && n.RetryAt == nil && !n.ContinuesFailed() {
+			failed = append(failed, n.Node)
+		}
+	}
+	add := func(cause NeedCause, message string, nodes []string) {
+		all = append(all, Need{cause, r.Kind, r.Namespace, r.Name, message, nodes})
+	}
+	c, w := r.Canary, r.Wave
+	if c != nil && c.State != CanaryProgressing {
+		cause, did := NeedCanaryPaused, "paused"
+		if c.State == CanaryFailed {
+			cause, did = NeedCanaryFailed, "failed"
+		}
+		add(cause, "canary "+c.Revision+" "+did+after(string(c.Reason))+after(c.Message), nil)
+	}
+	switch {
+	case c != nil && c.State == CanaryFailed:
+	case r.Halted != "":
+		add(NeedHalted, "halted: "+r.Halted, failed)
+	case r.State == Stalled:
+		add(NeedStalled, "stalled"+after(r.Message), failed)
+	case len(failed) > 0:
+		add(NeedFailed, "", failed)
+	}
+	if r.PolicyMissing != "" {
+		add(NeedPolicy, r.PolicyMissing, nil)
+	}
+	if w != nil && w.State == v1alpha1.WaveWaitingForApproval && r.State != Complete {
+		add(NeedApproval, "wave "+w.Name+" waits for approval", nil)
+	}
+	return all
+}
+
+// after returns the text after a colon; nothing if it is empty.
+func after(text string) string {
+	if text == "" {
+		return ""
+	}
+	return ": " + text
+}
