@@ -26,7 +26,7 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 # Every folder of cmd is a program. MODULES are those whose go.mod `verify` keeps tidy.
 PROGRAMS := $(patsubst cmd/%/,%,$(sort $(dir $(wildcard cmd/*/*.go))))
 IN_IMAGES := $(filter moult moult-agent,$(PROGRAMS))
-MODULES := . tools tools/helm tools/hugo hack/release test/alerts
+MODULES := . tools tools/helm tools/hugo hack/release test/alerts test/gitops
 # The packages of the kinds.
 API = $(patsubst %/,%,$(sort $(dir $(shell grep -rl --include='*.go' '^// +groupName=' api))))
 # Packages whose tests need neither an API server nor machines, but for those named TestAPI….

@@ -50,6 +50,7 @@ stage unit pkgname -skip '^TestAPI' "$@" "${unit[@]}" || failed+=(unit)
 (cd hack/release && go test -vet=off "$@" ./...) || failed+=(release)
 # Go does not see changes of the chart's files, and would keep old results.
 (BIN=$(realpath "${BIN:-bin}") && cd test/alerts && stage alerts pkgname -count 1 "$@" ./...) || failed+=(alerts)
+(cd test/gitops && go test -vet=off "$@" ./...) || failed+=(gitops)
 took unit
 wait $api_pid || failed+=(API)
 cat "$logs/api.log"

@@ -4,11 +4,23 @@ package main
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -16,7 +28,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/cli/moult"
+	"moult.dev/moult/internal/cli/source"
 	"moult.dev/moult/internal/dashboard"
 	"moult.dev/moult/internal/view"
 )
@@ -38,8 +54,13 @@ func TestAPIDashboard(t *testing.T) {
 	lists := func(groups, kinds []string) []rbacv1.PolicyRule {
 		return []rbacv1.PolicyRule{{Verbs: []string{"list"}, APIGroups: groups, Resources: kinds}}
 	}
-	role := &rbacv1.Role{
-		ObjectMeta: metav1.ObjectMeta{Namespace: d.namespace, Name: "some"}, Rules: lists([]string{"upgrade.cattle.io"}, []string{"plans"}),
+	roleIn := func(namespace string) *rbacv1.Role {
+		return &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "some"}, Rules: lists([]string{"upgrade.cattle.io"}, []string{"plans"})}
+	}
+	bindingIn := func(namespace string, subjects []rbacv1.Subject) *rbacv1.RoleBinding {
+		return &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "some"}, Subjects: subjects, RoleRef: rbacv1.RoleRef{Kind: "Role", Name: "some"},
+		}
 	}
 	all := &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: d.namespace},
@@ -50,10 +71,7 @@ func TestAPIDashboard(t *testing.T) {
 		return []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: d.namespace, Name: name}}
 	}
 	for _, o := range []client.Object{
-		role, all,
-		&rbacv1.RoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Namespace: d.namespace, Name: "some"}, Subjects: subject("some"), RoleRef: rbacv1.RoleRef{Kind: "Role", Name: "some"},
-		},
+		roleIn(d.namespace), roleIn(other), all, bindingIn(d.namespace, subject("some")), bindingIn(other, subject("elsewhere")),
 		&rbacv1.ClusterRoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: d.namespace}, Subjects: subject("all"), RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: d.namespace},
 		},
@@ -89,9 +107,12 @@ func TestAPIDashboard(t *testing.T) {
 		"nonsense":                      {"abc", 401, ""},
 		"a changed signature":           {forged + "A", 401, ""},
 		"a deleted account's":           {gone, 401, ""},
+		"an expired one":                {expire(t, d, token("all"), -time.Hour), 401, ""},
+		"the same that is not expired":  {expire(t, d, token("all"), time.Hour), 200, "first second third"},
 		"a token for another audience":  {token("all", "another"), 401, ""},
 		"one who may list nothing":      {token("none"), 200, ""},
 		"one who may list in namespace": {token("some"), 200, "first"},
+		"one who may list elsewhere":    {token("elsewhere"), 200, "second"},
 		"one who may list everything":   {token("all"), 200, "first second third"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -117,7 +138,143 @@ func TestAPIDashboard(t *testing.T) {
 				if got := strings.Join(sees, " "); w.Code != tc.code || got != tc.sees {
 					t.Errorf("by cookie %t: %d, sees %q", byCookie, w.Code, got)
 				}
+				refused := tc.code == 401 && tc.token != ""
+				if got := strings.Contains(w.Body.String(), "The token was refused"); got != refused {
+					t.Errorf("by cookie %t: the page says that a token was refused: %t", byCookie, got)
+				}
+				if refused && strings.Contains(w.Body.String(), tc.token) {
+					t.Error("the page repeats the token")
+				}
+				if out := strings.Contains(w.Body.String(), `action="/logout"`); out != (byCookie && tc.code == 200) {
+					t.Errorf("by cookie %t: a button to log out: %t", byCookie, out)
+				}
+				for _, path := range []string{"/fleet.json", "/changes", "/nodes/n", "/nodes?name=n", "/rollouts/NodeRollout/-/third", "/assets/dashboard.js"} {
+					if tc.code == 200 {
+						break
+					}
+					r, w := r.Clone(ctx), httptest.NewRecorder()
+					r.URL = must(url.Parse(path))
+					if handler.ServeHTTP(w, r); w.Code != 401 || strings.Contains(w.Body.String(), "third") {
+						t.Errorf("by cookie %t: %s: %d", byCookie, path, w.Code)
+					}
+				}
 			}
 		})
+	}
+}
+
+// expire returns the token with another time of expiry, signed by the cluster's key.
+func expire(t *testing.T, d *daemons, token string, after time.Duration) string {
+	t.Helper()
+	parts := strings.Split(token, ".")
+	var claims map[string]any
+	if err := json.Unmarshal(must(base64.RawURLEncoding.DecodeString(parts[1])), &claims); err != nil {
+		t.Fatal(err)
+	}
+	claims["exp"] = time.Now().Add(after).Unix()
+	parts[1] = base64.RawURLEncoding.EncodeToString(must(json.Marshal(claims)))
+	block, _ := pem.Decode(must(os.ReadFile(filepath.Join(filepath.Dir(d.cluster.Kubeconfig()), "pki", "service-account.key"))))
+	digest := sha256.Sum256([]byte(parts[0] + "." + parts[1]))
+	a, b, err := ecdsa.Sign(rand.Reader, must(x509.ParseECPrivateKey(block.Bytes)), digest[:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	signature := make([]byte, 64)
+	a.FillBytes(signature[:32])
+	b.FillBytes(signature[32:])
+	parts[2] = base64.RawURLEncoding.EncodeToString(signature)
+	return strings.Join(parts, ".")
+}
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
+
+// Who logs out has no token in the browser any more. A link can't do it.
+func TestLogout(t *testing.T) {
+	handler := (&door{}).guard(http.NotFoundHandler())
+	w := httptest.NewRecorder()
+	handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/logout", nil))
+	cookies := w.Result().Cookies()
+	if w.Code != http.StatusSeeOther || w.Header().Get("Location") != "/" || len(cookies) != 1 || cookies[0].Value != "" || cookies[0].MaxAge >= 0 {
+		t.Errorf("%d, %v", w.Code, w.Header())
+	}
+}
+
+// The account of config/dashboard reads all that the pages show, and nothing of it can be changed.
+func TestAPIDashboardRole(t *testing.T) {
+	d := newDaemons(t, 1)
+	ctx := t.Context()
+	manifest, err := os.ReadFile("../../config/dashboard/role.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range strings.Split(string(manifest), "\n---\n") {
+		var kind metav1.TypeMeta
+		if err := yaml.Unmarshal([]byte(part), &kind); err != nil {
+			t.Fatal(err)
+		}
+		var o client.Object
+		switch kind.Kind {
+		case "ClusterRole":
+			role := &rbacv1.ClusterRole{}
+			o = role
+			if err := yaml.UnmarshalStrict([]byte(part), role); err != nil {
+				t.Fatal(err)
+			}
+			for _, rule := range role.Rules {
+				for _, verb := range rule.Verbs {
+					asks := rule.APIGroups[0] == "authentication.k8s.io" || rule.APIGroups[0] == "authorization.k8s.io"
+					if asks != (verb == "create") || !asks && !slices.Contains([]string{"get", "list", "watch"}, verb) {
+						t.Errorf("the role may %s %v", verb, rule.Resources)
+					}
+				}
+			}
+		case "ClusterRoleBinding":
+			o = &rbacv1.ClusterRoleBinding{}
+			if err := yaml.UnmarshalStrict([]byte(part), o); err != nil {
+				t.Fatal(err)
+			}
+		default:
+			continue // A user that is impersonated needs no ServiceAccount.
+		}
+		d.create(o)
+	}
+	d.create(d.daemon("pages", "i"))
+	d.create(&v1alpha1.NodeDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: d.namespace},
+		Spec: v1alpha1.NodeDisruptionBudgetSpec{Gates: &v1alpha1.Gates{Pods: []v1alpha1.PodsGate{
+			{NamespaceSelector: &metav1.LabelSelector{}},
+		}}},
+	})
+	config := d.cluster.Config()
+	config.Impersonate.UserName = "system:serviceaccount:moult-system:moult-dashboard"
+	src, err := source.Connect(inCluster{config})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages := moult.NewPages(clock.RealClock{}, src)
+	pages.WithoutLogs()
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- pages.Run(ctx) }()
+	body := ""
+	d.await("the pages show the cluster", func() string {
+		w := httptest.NewRecorder()
+		pages.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil))
+		if body = w.Body.String(); w.Code != http.StatusOK || !strings.Contains(body, d.namespace+"/pages") {
+			return body
+		}
+		return ""
+	})
+	if strings.Contains(body, `class="note"`) {
+		t.Errorf("something is not shown:\n%s", body)
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Error(err)
 	}
 }

@@ -19,9 +19,10 @@ import (
 
 // kustomizations are the folders of config that a release has as manifests.
 var kustomizations = map[string]string{
-	"crds.yaml":    "crd",
-	"install.yaml": "default",
-	"agents.yaml":  "hostupdate/agents",
+	"crds.yaml":      "crd",
+	"install.yaml":   "default",
+	"agents.yaml":    "hostupdate/agents",
+	"dashboard.yaml": "dashboard",
 }
 
 // writeManifests writes what `kubectl apply` installs Moult by.

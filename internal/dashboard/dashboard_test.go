@@ -228,7 +228,7 @@ func TestViewers(t *testing.T) {
 			tc.codes["/"], tc.codes["/fleet.json"] = 200, 200
 			for path, want := range tc.codes {
 				w := httptest.NewRecorder()
-				s.ServeHTTP(w, ForViewer(httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil), tc.may))
+				s.ServeHTTP(w, ForViewer(httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil), tc.may, false))
 				body := w.Body.String()
 				if path == "/fleet.json" {
 					zip, err := gzip.NewReader(w.Body)
@@ -252,6 +252,18 @@ func TestViewers(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Only the pages of a viewer who is logged in have a button that ends that.
+func TestLogOut(t *testing.T) {
+	s := aServer(aState())
+	for _, loggedIn := range []bool{false, true} {
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, ForViewer(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil), func(string, string) bool { return true }, loggedIn))
+		if got := strings.Contains(w.Body.String(), `<form action="/logout" method="post"><button>Log out`); got != loggedIn {
+			t.Errorf("logged in %t: button %t", loggedIn, got)
+		}
 	}
 }
 

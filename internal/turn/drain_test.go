@@ -223,12 +223,14 @@ func TestReportsLastingDrains(t *testing.T) {
 		d.at(now.Add(tc.after))
 		over, wake, err := d.Report(t.Context(), d.node, now, false)
 		d.reread()
-		if over || err != nil || hasCondition(d.node, corev1.NodeDrainInProgress) != tc.reported || !tc.reported && !wake.Equal(now.Add(reportEvery)) {
+		if over || err != nil || hasCondition(d.node, corev1.NodeDrainInProgress) != tc.reported ||
+			hasCondition(d.node, corev1.NodeMaintenancePlanned) != tc.reported || !tc.reported && !wake.Equal(now.Add(reportEvery)) {
 			t.Errorf("%s: over %t, wake %s, %v, %+v", name, over, wake, err, d.node.Status.Conditions)
 		}
 		over, _, err = d.Report(t.Context(), d.node, now, true)
 		d.reread()
-		if over == tc.drained || err != nil || hasCondition(d.node, corev1.NodeDrained) != tc.drained || hasCondition(d.node, corev1.NodeDrainInProgress) {
+		if over == tc.drained || err != nil || hasCondition(d.node, corev1.NodeDrained) != tc.drained || hasCondition(d.node, corev1.NodeDrainInProgress) ||
+			hasCondition(d.node, corev1.NodeMaintenancePlanned) {
 			t.Errorf("%s, done: over %t, %v, %+v", name, over, err, d.node.Status.Conditions)
 		}
 		if over, wake, err = d.Report(t.Context(), d.node, now, true); !over || !wake.IsZero() || err != nil {

@@ -131,6 +131,24 @@ func TestRunSurvivesARefusal(t *testing.T) {
 	}
 }
 
+// TestTroubleOfOneWatch stays until that watch recovers, whatever others do.
+func TestTroubleOfOneWatch(t *testing.T) {
+	f := &Feed{watched: map[string]*watched{"a": {}, "b": {}}, changed: make(chan struct{}, 1)}
+	broken := errors.New("broken")
+	f.report(f.watched["a"], broken)
+	f.report(f.watched["b"], nil)
+	f.recovered(f.watched["a"], broken)
+	if err := f.Trouble(); !errors.Is(err, broken) {
+		t.Errorf("trouble %v, want %v", err, broken)
+	}
+	before := f.News()
+	f.recovered(f.watched["a"], nil)
+	f.recovered(f.watched["a"], nil)
+	if err := f.Trouble(); err != nil || f.News() != before+1 {
+		t.Errorf("trouble %v after it recovered, and %d news", err, f.News()-before)
+	}
+}
+
 func TestRunEnds(t *testing.T) {
 	forbidden := apierrors.NewForbidden(corev1.Resource("nodes"), "", errors.New("no"))
 	for name, tc := range map[string]struct {

@@ -75,6 +75,28 @@ func TestReadSaysWhereElseToLook(t *testing.T) {
 	}
 }
 
+// TestReadRolloutsFallsBack to a namespace only for kinds that may not be listed in all.
+func TestReadRolloutsFallsBack(t *testing.T) {
+	eds := func(namespace string) *unstructured.Unstructured {
+		return object(t, &edsv1.ExtendedDaemonSet{
+			TypeMeta:   metav1.TypeMeta{APIVersion: edsv1.GroupVersion.String(), Kind: "ExtendedDaemonSet"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "d"},
+		})
+	}
+	src, dynamic, _ := fakes(aPlan(t, "own", "p"), aPlan(t, "other", "p"), eds("own"), eds("other"))
+	src.Own = "own"
+	dynamic.PrependReactor("list", "plans", func(action ktesting.Action) (bool, runtime.Object, error) {
+		return action.GetNamespace() == "", nil, apierrors.NewForbidden(Plan.Resource.GroupResource(), "", errors.New("no"))
+	})
+	found, err := src.ReadRollouts(t.Context(), Target{})
+	if err != nil || len(found.Plans) != 1 || found.Plans[0].Namespace != "own" || len(found.DaemonSets) != 2 {
+		t.Errorf("%+v, %v", found, err)
+	}
+	if want := "Only Plans of namespace own are shown: others may not be listed."; strings.Join(src.Notes, "|") != want {
+		t.Errorf("notes %q, want %q", src.Notes, want)
+	}
+}
+
 // TestAsForgives objects that the API server has taken, but whose spec does not fit the type.
 func TestAsForgives(t *testing.T) {
 	u := aPlan(t, "ns", "p")
