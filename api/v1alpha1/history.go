@@ -20,6 +20,23 @@ const (
 	RunSuperseded RunResult = "Superseded"
 )
 
+// RunState is what holds a run up.
+//
+// +kubebuilder:validation:Enum=Paused;AwaitsApproval;Failed;Halted
+type RunState string
+
+// What holds a run up.
+const (
+	// RunPaused: it is paused by spec.
+	RunPaused RunState = "Paused"
+	// RunAwaitsApproval: it waits for an approval.
+	RunAwaitsApproval RunState = "AwaitsApproval"
+	// RunFailed: a node has failed.
+	RunFailed RunState = "Failed"
+	// RunHalted: nothing more starts until a person acts.
+	RunHalted RunState = "Halted"
+)
+
 // Run is the history of one rollout of one revision. It begins when a node is outdated, and ends when none is. Nodes that come later add to
 // its counts, and do not begin it again.
 type Run struct {
@@ -54,6 +71,12 @@ type Run struct {
 	// haltedAt is when it last halted: nothing more started until a person acted.
 	// +optional
 	HaltedAt *metav1.Time `json:"haltedAt,omitempty"`
+	// ongoing says which of these hold now: paused since pausedAt, waiting for an approval since approvalAt, failed since failedAt, halted since
+	// haltedAt. It is empty after the end.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=4
+	Ongoing []RunState `json:"ongoing,omitempty"`
 	// endedAt is when it ended.
 	// +optional
 	EndedAt *metav1.Time `json:"endedAt,omitempty"`
@@ -66,7 +89,7 @@ type Run struct {
 	// updated is how many of them had the revision.
 	// +optional
 	Updated int32 `json:"updated,omitempty"`
-	// failures counts failed turns by reason, at most 5 reasons.
+	// failures counts failed nodes by reason, at most 5 reasons: the most that were failed at the same time.
 	// +optional
 	// +listType=map
 	// +listMapKey=reason
@@ -91,7 +114,7 @@ type RunFailure struct {
 	// reason of the failures.
 	// +required
 	Reason Reason `json:"reason,omitempty"`
-	// nodes is how many nodes failed so.
+	// nodes is the most nodes that were failed so at the same time.
 	// +required
 	Nodes int32 `json:"nodes,omitempty"`
 }

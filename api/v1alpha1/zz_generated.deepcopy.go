@@ -1066,6 +1066,11 @@ func (in *Run) DeepCopyInto(out *Run) {
 		in, out := &in.HaltedAt, &out.HaltedAt
 		*out = (*in).DeepCopy()
 	}
+	if in.Ongoing != nil {
+		in, out := &in.Ongoing, &out.Ongoing
+		*out = make([]RunState, len(*in))
+		copy(*out, *in)
+	}
 	if in.EndedAt != nil {
 		in, out := &in.EndedAt, &out.EndedAt
 		*out = (*in).DeepCopy()

@@ -56,6 +56,8 @@ type Engine struct {
 	live       client.Reader // of the API server, not of the cache
 	// admitted holds the spec with which each rollout was admitted last, by its name: see cacheShowsBudgets.
 	admitted sync.Map
+	// ended holds, by the name of the rollout, how long turns took that no written status counts.
+	ended sync.Map
 }
 
 // NewEngine returns the engine of one kind of rollouts. It drains nodes with live, which reads past the cache and whose config comes from
@@ -112,6 +114,7 @@ func (e *Engine) Reconcile(ctx context.Context, request ctrl.Request, pass func(
 func (e *Engine) Forget(key types.NamespacedName) {
 	e.Waiting.Set(key, false)
 	e.admitted.Delete(key)
+	e.ended.Delete(key)
 	e.Waves.Forget(key)
 	metrics.Forget(metrics.Rollout{Kind: e.Kind, NamespacedName: key})
 }
@@ -180,9 +183,9 @@ type Pass[T nodeturn.Any] struct {
 	// Pending are the Events to emit with the status.
 	Pending []events.Event
 
-	settled bool // Steps were performed, so Seen is out of date.
-	took    []time.Duration
-	mu      sync.Mutex // guards Decision, Wake, Pending and took while several nodes are written at once
+	settled bool       // Steps were performed, so Seen is out of date.
+	counted int        // How many of Engine.ended the status counts.
+	mu      sync.Mutex // guards Decision, Wake, Pending and Engine.ended while several nodes are written at once
 }
 
 // WakeAt requests a reconcile at this time. A zero time requests nothing.
@@ -301,10 +304,7 @@ func (p *Pass[T]) finish(ctx context.Context, t T) error {
 	}
 	took := p.Now.Sub(claim.Since.Time)
 	if claim.Failed == nil {
-		metrics.ObserveTurn(p.Name(), took)
-		p.mu.Lock()
-		p.took = append(p.took, took)
-		p.mu.Unlock()
+		p.Ended(took)
 	}
 	log.FromContext(ctx).Info("node updated", "node", b.Node.Name, "revision", claim.Revision, "took", took.String())
 	b.Unit.State = v1alpha1.UnitUpdated

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -15,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/kind/history"
 	"moult.dev/moult/internal/kind/quantity"
 )
 
@@ -31,9 +33,17 @@ func Object() *unstructured.Unstructured {
 	return o
 }
 
-// CacheOptions returns the cache options of NodeRollouts: no managed fields, and a resync.
+// KeepLastManager is a cache transform. Of the managed fields it keeps the name of the client that wrote the spec last.
+func KeepLastManager(object any) (any, error) {
+	if o, ok := object.(metav1.Object); ok {
+		o.SetManagedFields(history.LastManager(o.GetManagedFields()))
+	}
+	return object, nil
+}
+
+// CacheOptions returns the cache options of NodeRollouts: few managed fields, and a resync.
 func CacheOptions() map[client.Object]cache.ByObject {
-	return map[client.Object]cache.ByObject{Object(): {Transform: cache.TransformStripManagedFields(), SyncPeriod: ptr.To(Resync)}}
+	return map[client.Object]cache.ByObject{Object(): {Transform: KeepLastManager, SyncPeriod: ptr.To(Resync)}}
 }
 
 // Get reads a NodeRollout without decoding it. It returns nil if there is none.

@@ -11,11 +11,13 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/kind/history"
 	"moult.dev/moult/internal/kind/nodeturn"
 	"moult.dev/moult/internal/metrics"
 	"moult.dev/moult/internal/rollout"
@@ -31,11 +33,13 @@ type Summary struct {
 	states  map[v1alpha1.UnitState]int
 	reasons map[v1alpha1.Reason]int
 	started []v1alpha1.UnitStatus
+	// failures counts the failed units by reason.
+	failures map[v1alpha1.Reason]int32
 }
 
 // Summarize counts and lists the turns. phase returns the phase of a turn in progress, its start, and what the turn waits for.
 func (p *Pass[T]) Summarize(phase func(T) (v1alpha1.Phase, time.Time, string)) Summary {
-	g := Summary{states: map[v1alpha1.UnitState]int{}}
+	g := Summary{states: map[v1alpha1.UnitState]int{}, failures: map[v1alpha1.Reason]int32{}}
 	waits := make(map[string]*rollout.Wait, len(p.Decision.Waiting))
 	for i := range p.Decision.Waiting {
 		waits[p.Decision.Waiting[i].Node] = &p.Decision.Waiting[i]
@@ -61,6 +65,7 @@ func (p *Pass[T]) Summarize(phase func(T) (v1alpha1.Phase, time.Time, string)) S
 		case state == v1alpha1.UnitFailed:
 			g.Counts.Failed++
 			failed[b.Unit.Node] = true
+			g.failures[b.Unit.Reason]++
 			if g.Failure == "" || b.Unit.Since.After(newest) {
 				g.Failure, newest = b.Unit.Message, b.Unit.Since
 			}
@@ -100,10 +105,38 @@ func (p *Pass[T]) Measure(g *Summary) {
 
 // TurnSeconds adds the turns that ended in this pass to the average before.
 func (p *Pass[T]) TurnSeconds(before int32) int32 {
-	for _, took := range p.took {
+	for _, took := range p.took() {
 		before = Average(before, took)
 	}
 	return before
+}
+
+// Ended records how long a turn took that updated its node.
+func (p *Pass[T]) Ended(took time.Duration) {
+	metrics.ObserveTurn(p.Name(), took)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ended.Store(p.Key, append(slices.Clip(p.took()), took))
+}
+
+// took returns how long turns took that no written status counts. The next write counts them.
+func (p *Pass[T]) took() []time.Duration {
+	stored, _ := p.ended.Load(p.Key)
+	took, _ := stored.([]time.Duration)
+	p.counted = len(took)
+	return took
+}
+
+// History returns the runs of the rollout after this pass. wave and approval are those of its status.
+func (p *Pass[T]) History(before []v1alpha1.Run, revision string, wave *v1alpha1.WaveStatus, approval *v1alpha1.WaveApproval, g *Summary) []v1alpha1.Run {
+	o := history.Observation{
+		Revision: revision, Wave: wave, Approval: approval, Counts: g.Counts, Complete: g.Counts.Updated == g.Counts.Total && g.Unknown == "",
+		Paused: p.Spec != nil && p.Spec.Paused, Halted: g.Halted != "", Wait: g.Wait, Failed: g.failures, Took: p.took(),
+	}
+	if object, ok := p.Object.(metav1.Object); ok {
+		o.CreatedBy = history.CreatedBy(object)
+	}
+	return history.Next(before, o, p.Now)
 }
 
 // Report emits the pending Events, and writes the status if it differs from the stored one. Then it calls emit. Two writes are at least
@@ -136,6 +169,10 @@ func (p *Pass[T]) WriteStatus(ctx context.Context, stored *unstructured.Unstruct
 		return nil, fmt.Errorf("writing status, %w", err)
 	}
 	p.Reports.Written(p.UID, changed.GetResourceVersion(), p.Now)
+	if n := p.counted; n > 0 {
+		p.ended.Store(p.Key, slices.Clone(p.took()[n:]))
+		p.counted = 0
+	}
 	return changed, nil
 }
 

@@ -53,7 +53,9 @@ var layers = []layer{
 
 	{path: "internal/kind/quantity", pure: true, others: []string{"k8s.io/apimachinery/pkg/api/resource"}},
 
-	{path: "internal/kind/daemonset", pure: true, own: []string{"api/...", "internal/kind/quantity", "internal/rollout"}, others: []string{
+	{path: "internal/kind/history", pure: true, own: []string{"api/...", "internal/rollout"}, others: []string{"k8s.io/apimachinery/pkg/apis/meta/v1"}},
+
+	{path: "internal/kind/daemonset", pure: true, own: []string{"api/...", "internal/kind/history", "internal/kind/quantity", "internal/rollout"}, others: []string{
 		"k8s.io/api/...",
 		"k8s.io/apimachinery/...",
 		"k8s.io/component-helpers/scheduling/...",
@@ -90,8 +92,8 @@ var layers = []layer{
 
 	// What the turns of all rollouts of nodes have alike.
 	{path: "internal/turn", own: []string{
-		"api/...", "internal/drain", "internal/events", "internal/fleet", "internal/kind/nodeturn", "internal/kind/quantity", "internal/metrics", "internal/node",
-		"internal/rollout", "internal/status",
+		"api/...", "internal/drain", "internal/events", "internal/fleet", "internal/kind/history", "internal/kind/nodeturn", "internal/kind/quantity", "internal/metrics",
+		"internal/node", "internal/rollout", "internal/status",
 	}},
 
 	// What kube-state-metrics would say of the kinds of ExtendedDaemonSet.

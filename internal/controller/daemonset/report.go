@@ -53,7 +53,11 @@ func (p *pass) report(ctx context.Context) error {
 func (p *pass) reportStatus(ctx context.Context, changes func(before *edsv1.ExtendedDaemonSet) []events.Event) error {
 	before := p.stored
 	metrics.SetStalled(metrics.DaemonSet(p.key), edsv1.IsConditionTrue(p.EDS.Status.Conditions, edsv1.ConditionStalled))
-	if !p.isDue(before, !equality.Semantic.DeepEqual(before.Status, p.EDS.Status)) {
+	changed := !equality.Semantic.DeepEqual(before.Status, p.EDS.Status)
+	if changed { // The history alone causes no write: clients that update the object meet no further conflict.
+		p.EDS.Status.History = p.History(before.Status.History)
+	}
+	if !p.isDue(before, changed) {
 		return nil
 	}
 	if err := p.writeStatus(ctx); err != nil {
@@ -81,6 +85,7 @@ func (p *pass) writeRevision(ctx context.Context, rs *daemonset.ReplicaSet, stat
 // writeStatus writes the status as it is now, if the object has not changed in the meantime.
 func (p *pass) writeStatus(ctx context.Context) error {
 	changed := p.stored.DeepCopy()
+	changed.ManagedFields = nil // The cache has only a part of them.
 	changed.Status = *p.EDS.Status.DeepCopy()
 	before := &p.stored.Status
 	err := p.update(ctx, changed)

@@ -36,7 +36,7 @@ func indexedByName(o client.Object) []string { return []string{o.GetLabels()[eds
 func CacheOptions(o Options) map[client.Object]cache.ByObject {
 	by := cache.ByObject{Namespaces: o.Namespaces, Transform: cache.TransformStripManagedFields()}
 	resynced, forAutoscaler := by, by
-	resynced.SyncPeriod = ptr.To(turn.Resync)
+	resynced.SyncPeriod, resynced.Transform = ptr.To(turn.Resync), turn.KeepLastManager
 	forAutoscaler.Label = labels.SelectorFromSet(labels.Set{edsv1.AnnotationDaemonsetPod: edsv1.True})
 	return map[client.Object]cache.ByObject{
 		&edsv1.ExtendedDaemonSet{}: resynced, &edsv1.ExtendedDaemonSetReplicaSet{}: by, &edsv1.ExtendedDaemonsetSetting{}: by,

@@ -53,7 +53,7 @@ func CacheOptions(o Options) map[client.Object]cache.ByObject {
 	own := labels.SelectorFromSet(labels.Set{upgradev1.LabelController: o.Name})
 	namespaced := map[string]cache.Config{o.Namespace: {}}
 	return map[client.Object]cache.ByObject{
-		newStored():      {Namespaces: namespaced, Transform: cache.TransformStripManagedFields(), SyncPeriod: ptr.To(turn.Resync)},
+		newStored():      {Namespaces: namespaced, Transform: turn.KeepLastManager, SyncPeriod: ptr.To(turn.Resync)},
 		&batchv1.Job{}:   {Namespaces: namespaced, Label: own, Transform: trimJob},
 		&corev1.Pod{}:    {Namespaces: namespaced, Label: own, Field: fleet.PodsNotEnded, Transform: trimPod},
 		&corev1.Secret{}: {Namespaces: namespaced, Transform: hashOnly},

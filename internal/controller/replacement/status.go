@@ -167,7 +167,7 @@ func (p *pass) recordProgress(t *machine.Turn, before *v1alpha1.MachineTurn) {
 		p.Happened(events.NodeFailed(p.rollout, t.Failed.Message))
 	}
 	if t.Over && t.Updated {
-		metrics.ObserveTurn(p.Name(), p.Now.Sub(t.Since.Time))
+		p.Ended(p.Now.Sub(t.Since.Time))
 		if t.ReplacementNode != "" {
 			p.Happened(events.NodeReplaces(t.ReplacementNode, p.rollout, p.holder, before.Node, p.Now.Sub(t.Since.Time)))
 		}
@@ -259,6 +259,7 @@ func (p *pass) countProgress() status.Progress {
 	g.Unknown, g.UnknownMessage = p.unreadable, p.unreadableMessage
 	g.Note = p.notes()
 	s.Counts = &g.Counts
+	s.History = p.History(s.History, s.Revision, s.Wave, s.Approval, &g)
 	p.Measure(&g)
 	p.countMachines()
 	return g.Progress

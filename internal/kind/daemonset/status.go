@@ -123,6 +123,9 @@ func (j *Judge) rollingState() edsv1.State {
 // EndCanary removes the canary from the status, and its approval, which would also apply to the next canary of the same revision.
 func (j *Judge) EndCanary() {
 	s := &j.EDS.Status
+	if s.Approval != nil && len(s.History) > 0 && s.History[0].EndedAt == nil {
+		s.History[0].ApprovedBy = s.Approval.By
+	}
 	s.Canary, s.Wave, s.Approval, s.State, s.Reason = nil, nil, nil, j.rollingState(), ""
 	SetCondition(&s.Conditions, edsv1.ConditionCanaryPaused, false, "", "", j.Now)
 }

@@ -824,6 +824,12 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: haltedAt
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: ongoing
+      type:
+        list:
+          elementType:
+            namedType: dev.moult.moult.api.v1alpha1.RunState
+          elementRelationship: associative
     - name: pausedAt
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
@@ -875,6 +881,8 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         namedType: dev.moult.moult.api.v1alpha1.Reason
 - name: dev.moult.moult.api.v1alpha1.RunResult
+  scalar: string
+- name: dev.moult.moult.api.v1alpha1.RunState
   scalar: string
 - name: dev.moult.moult.api.v1alpha1.RunTurns
   map:

@@ -415,6 +415,12 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: haltedAt
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: ongoing
+      type:
+        list:
+          elementType:
+            namedType: dev.moult.moult.api.v1alpha1.RunState
+          elementRelationship: associative
     - name: pausedAt
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
@@ -466,6 +472,8 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         namedType: dev.moult.moult.api.v1alpha1.Reason
 - name: dev.moult.moult.api.v1alpha1.RunResult
+  scalar: string
+- name: dev.moult.moult.api.v1alpha1.RunState
   scalar: string
 - name: dev.moult.moult.api.v1alpha1.RunTurns
   map:

@@ -33,6 +33,9 @@ type RunApplyConfiguration struct {
 	FailedAt *v1.Time `json:"failedAt,omitempty"`
 	// haltedAt is when it last halted: nothing more started until a person acted.
 	HaltedAt *v1.Time `json:"haltedAt,omitempty"`
+	// ongoing says which of these hold now: paused since pausedAt, waiting for an approval since approvalAt, failed since failedAt, halted since
+	// haltedAt. It is empty after the end.
+	Ongoing []apiv1alpha1.RunState `json:"ongoing,omitempty"`
 	// endedAt is when it ended.
 	EndedAt *v1.Time `json:"endedAt,omitempty"`
 	// result is how it ended.
@@ -41,7 +44,7 @@ type RunApplyConfiguration struct {
 	Total *int32 `json:"total,omitempty"`
 	// updated is how many of them had the revision.
 	Updated *int32 `json:"updated,omitempty"`
-	// failures counts failed turns by reason, at most 5 reasons.
+	// failures counts failed nodes by reason, at most 5 reasons: the most that were failed at the same time.
 	Failures []RunFailureApplyConfiguration `json:"failures,omitempty"`
 	// turns describes the turns of single nodes that ended well.
 	Turns *RunTurnsApplyConfiguration `json:"turns,omitempty"`
@@ -126,6 +129,16 @@ func (b *RunApplyConfiguration) WithFailedAt(value v1.Time) *RunApplyConfigurati
 // If called multiple times, the HaltedAt field is set to the value of the last call.
 func (b *RunApplyConfiguration) WithHaltedAt(value v1.Time) *RunApplyConfiguration {
 	b.HaltedAt = &value
+	return b
+}
+
+// WithOngoing adds the given value to the Ongoing field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Ongoing field.
+func (b *RunApplyConfiguration) WithOngoing(values ...apiv1alpha1.RunState) *RunApplyConfiguration {
+	for i := range values {
+		b.Ongoing = append(b.Ongoing, values[i])
+	}
 	return b
 }
 

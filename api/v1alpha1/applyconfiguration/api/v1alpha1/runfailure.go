@@ -15,7 +15,7 @@ import (
 type RunFailureApplyConfiguration struct {
 	// reason of the failures.
 	Reason *apiv1alpha1.Reason `json:"reason,omitempty"`
-	// nodes is how many nodes failed so.
+	// nodes is the most nodes that were failed so at the same time.
 	Nodes *int32 `json:"nodes,omitempty"`
 }
 

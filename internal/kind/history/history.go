@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package history keeps the last runs of a rollout, in its status.
+//
+//	new revision, and a node is outdated ──▶ run ─┬▶ Complete     all counted nodes are updated
+//	                                              └▶ Superseded   another revision came first
+//
+// Next derives the runs from the stored ones and from what a pass observed. A pass whose status is not written leaves no trace, and the next pass
+// derives the same.
+package history
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/rollout"
+)
+
+// Limits of a history. MaxSize is in bytes of JSON.
+const (
+	MaxSize        = 16 << 10
+	maxListed      = 5 // Failures, and waits.
+	maxRevision    = 256
+	maxNameOfField = 128
+)
+
+// Observation is what a pass knows about a rollout.
+type Observation struct {
+	// Revision is the target; empty while it is unknown.
+	Revision string
+	// CreatedBy is as in v1alpha1.Run.
+	CreatedBy string
+	// Wave and Approval are those of the status.
+	Wave     *v1alpha1.WaveStatus
+	Approval *v1alpha1.WaveApproval
+	Counts   v1alpha1.UnitCounts
+	// Complete is true when all counted nodes are updated.
+	Complete bool
+	// Paused and Halted hold now.
+	Paused, Halted bool
+	// Wait is why the first unit in line waits.
+	Wait v1alpha1.Reason
+	// Failed counts the nodes that are failed now, by reason.
+	Failed map[v1alpha1.Reason]int32
+	// Took is how long turns took that ended well and are in no stored run.
+	Took []time.Duration
+}
+
+// Next returns the runs after an observation, the newest first. Without Took, the same observation again changes nothing. Time alone changes
+// nothing either.
+func Next(before []v1alpha1.Run, o Observation, now time.Time) []v1alpha1.Run {
+	o.Revision = cut(o.Revision, maxRevision)
+	if o.Revision == "" {
+		return before
+	}
+	at := metav1.Time{Time: now.UTC().Truncate(time.Second)}
+	runs := make([]v1alpha1.Run, len(before), len(before)+1)
+	for i := range before {
+		before[i].DeepCopyInto(&runs[i])
+	}
+	if len(runs) > 0 && runs[0].EndedAt == nil && runs[0].Revision != o.Revision {
+		end(&runs[0], v1alpha1.RunSuperseded, at)
+	}
+	if len(runs) == 0 || runs[0].Revision != o.Revision || runs[0].Result == v1alpha1.RunSuperseded {
+		if c := &o.Counts; o.Complete || c.Waiting+c.Updating+c.Failed == 0 {
+			return runs
+		}
+		runs = slices.Insert(runs, 0, v1alpha1.Run{Revision: o.Revision, CreatedBy: cut(o.CreatedBy, maxNameOfField), CreatedAt: at})
+	}
+	r := &runs[0]
+	r.Total, r.Updated = o.Counts.Total, o.Counts.Updated
+	if r.EndedAt == nil {
+		advance(r, &o, at)
+	}
+	for len(runs) > 1 && (len(runs) > v1alpha1.MaxRuns || size(runs) > MaxSize) {
+		runs = runs[:len(runs)-1]
+	}
+	return runs
+}
+
+// advance updates a run that goes on.
+func advance(r *v1alpha1.Run, o *Observation, at metav1.Time) {
+	if a := o.Approval; a != nil && o.Wave != nil && strings.HasSuffix(a.Of, rollout.ApprovalOf("", o.Wave.Revision)) {
+		r.ApprovedBy = a.By
+	}
+	if r.StartedAt == nil && (o.Counts.Updating > 0 || o.Counts.Failed > 0 || len(o.Took) > 0) {
+		r.StartedAt = &at
+	}
+	var ongoing []v1alpha1.RunState
+	for _, s := range []struct {
+		state v1alpha1.RunState
+		holds bool
+		at    **metav1.Time
+	}{
+		{v1alpha1.RunPaused, o.Paused, &r.PausedAt},
+		{v1alpha1.RunAwaitsApproval, o.Wave != nil && o.Wave.State == v1alpha1.WaveWaitingForApproval, &r.ApprovalAt},
+		{v1alpha1.RunFailed, o.Counts.Failed > 0, &r.FailedAt},
+		{v1alpha1.RunHalted, o.Halted, &r.HaltedAt},
+	} {
+		if !s.holds {
+			continue
+		}
+		if ongoing = append(ongoing, s.state); !slices.Contains(r.Ongoing, s.state) {
+			*s.at = &at
+		}
+	}
+	r.Ongoing = ongoing
+	countFailures(r, o.Failed)
+	addTurns(r, o.Took)
+	wait := o.Wait
+	if o.Counts.Updating > 0 {
+		wait = ""
+	}
+	switch waitsFor(r, wait, at); {
+	case o.Complete:
+		end(r, v1alpha1.RunComplete, at)
+	case wait != "" && r.Waiting == nil:
+		r.Waiting = &v1alpha1.RunWaiting{Reason: wait, Since: at}
+	}
+}
+
+// end ends a run.
+func end(r *v1alpha1.Run, result v1alpha1.RunResult, at metav1.Time) {
+	waitsFor(r, "", at)
+	r.EndedAt, r.Result, r.Ongoing = &at, result, nil
+	if r.Turns != nil {
+		r.Turns.Buckets = nil
+	}
+}
+
+// countFailures keeps, for each reason, the most nodes that were failed at the same time. So it counts no node twice, also after a restart of the
+// operator. A node that fails again after a retry is not counted again.
+func countFailures(r *v1alpha1.Run, failed map[v1alpha1.Reason]int32) {
+	for reason, n := range failed {
+		i := slices.IndexFunc(r.Failures, func(f v1alpha1.RunFailure) bool { return f.Reason == reason })
+		if i < 0 {
+			r.Failures = append(r.Failures, v1alpha1.RunFailure{Reason: reason, Nodes: n})
+		} else {
+			r.Failures[i].Nodes = max(r.Failures[i].Nodes, n)
+		}
+	}
+	slices.SortFunc(r.Failures, func(a, b v1alpha1.RunFailure) int {
+		return cmp.Or(cmp.Compare(b.Nodes, a.Nodes), cmp.Compare(a.Reason, b.Reason))
+	})
+	r.Failures = r.Failures[:min(len(r.Failures), maxListed)]
+}
+
+// waitsFor ends the wait that went on, if it had another reason, and adds its time.
+func waitsFor(r *v1alpha1.Run, reason v1alpha1.Reason, at metav1.Time) {
+	was := r.Waiting
+	if was == nil || was.Reason == reason {
+		return
+	}
+	r.Waiting = nil
+	seconds := int64(at.Sub(was.Since.Time) / time.Second)
+	if seconds <= 0 {
+		return
+	}
+	if i := slices.IndexFunc(r.Waits, func(w v1alpha1.RunWait) bool { return w.Reason == was.Reason }); i >= 0 {
+		r.Waits[i].Seconds += seconds
+	} else {
+		r.Waits = append(r.Waits, v1alpha1.RunWait{Reason: was.Reason, Seconds: seconds})
+	}
+	slices.SortFunc(r.Waits, func(a, b v1alpha1.RunWait) int {
+		return cmp.Or(cmp.Compare(b.Seconds, a.Seconds), cmp.Compare(a.Reason, b.Reason))
+	})
+	r.Waits = r.Waits[:min(len(r.Waits), maxListed)]
+}
+
+// CreatedBy returns the client that wrote the spec last, or "".
+func CreatedBy(o metav1.Object) string {
+	for _, e := range LastManager(o.GetManagedFields()) {
+		return e.Manager
+	}
+	return ""
+}
+
+// LastManager returns the entry of the client that wrote the spec last, without the fields. It is empty if there is none.
+func LastManager(all []metav1.ManagedFieldsEntry) (last []metav1.ManagedFieldsEntry) {
+	for _, e := range all {
+		switch {
+		case e.Subresource != "", e.FieldsV1 == nil && len(all) > 1, e.FieldsV1 != nil && !bytes.Contains(e.FieldsV1.GetRawBytes(), []byte(`"f:spec"`)):
+		case len(last) == 0 || last[0].Time.Before(e.Time):
+			e.FieldsV1 = nil
+			last = []metav1.ManagedFieldsEntry{e}
+		}
+	}
+	return last
+}
+
+func size(runs []v1alpha1.Run) int {
+	text, err := json.Marshal(runs)
+	if err != nil {
+		panic(err) // Runs always marshal.
+	}
+	return len(text)
+}
+
+// cut shortens text to n bytes.
+func cut(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	return strings.ToValidUTF8(text[:n], "")
+}
