@@ -96,8 +96,17 @@ func (s *Server) rolloutPage(request *http.Request, at *State) (string, g.Group,
 		})...),
 		section("updated", "Updated", done),
 		section("preview", "What comes next", next, nextUnknown),
+		section("history", "History", table("History", view.HistoryColumns, historyRows(r.History))),
 		toCopy(commands(r)...),
 	), nil
+}
+
+// historyRows are the rows of the table of runs.
+func historyRows(runs []v1alpha1.Run) (rows []g.Group) {
+	for _, row := range view.HistoryRows(runs) {
+		rows = append(rows, g.Group(g.Map(row, func(cell string) g.Node { return words(cell) })))
+	}
+	return rows
 }
 
 // summary is what the rollout's page says of the rollout itself.

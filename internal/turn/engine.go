@@ -304,7 +304,7 @@ func (p *Pass[T]) finish(ctx context.Context, t T) error {
 	}
 	took := p.Now.Sub(claim.Since.Time)
 	if claim.Failed == nil {
-		p.Ended(took)
+		p.turnEnded(took)
 	}
 	log.FromContext(ctx).Info("node updated", "node", b.Node.Name, "revision", claim.Revision, "took", took.String())
 	b.Unit.State = v1alpha1.UnitUpdated

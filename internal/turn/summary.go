@@ -111,8 +111,8 @@ func (p *Pass[T]) TurnSeconds(before int32) int32 {
 	return before
 }
 
-// Ended records how long a turn took that updated its node.
-func (p *Pass[T]) Ended(took time.Duration) {
+// turnEnded records how long a turn took that updated its node.
+func (p *Pass[T]) turnEnded(took time.Duration) {
 	metrics.ObserveTurn(p.Name(), took)
 	p.mu.Lock()
 	defer p.mu.Unlock()

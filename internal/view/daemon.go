@@ -85,6 +85,7 @@ func (d *daemonSet) rollout() Rollout {
 	r := Rollout{
 		Kind: KindDaemonSet, Namespace: d.EDS.Namespace, Name: d.EDS.Name, Version: s.ActiveReplicaSet, Revision: RevisionOf(d.EDS), Stage: s.State,
 		Wave: s.Wave, Canary: d.canary(), Pods: &PodCounts{s.Desired, s.Current, s.Ready, s.Available, s.UpToDate}, Nodes: sortForDisplay(d.lines),
+		History: s.History,
 	}
 	if s.Canary != nil {
 		r.Version = s.Canary.ReplicaSet

@@ -24,7 +24,7 @@ func (c *Cluster) describe(nr *v1alpha1.NodeRollout) units {
 	u.described = Rollout{
 		Kind: KindNodeRollout, Name: nr.Name, Version: s.Revision, Revision: s.Revision, Versions: s.Versions, Wave: s.Wave,
 		RolledBack: s.RolledBack, TurnSeconds: s.TurnSeconds, Paused: nr.Spec.Strategy != nil && nr.Spec.Strategy.Paused, ScaleSets: s.ScaleSets,
-		Counts: ptr.Deref(s.Counts, v1alpha1.UnitCounts{}),
+		Counts: ptr.Deref(s.Counts, v1alpha1.UnitCounts{}), History: s.History,
 	}
 	u.conditions = rolloutConditions{
 		object: nr, observed: s.ObservedGeneration,

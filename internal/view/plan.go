@@ -33,7 +33,7 @@ func (c *Cluster) plan(p *upgradev1.Plan, named string, preview *Supposition) *p
 	u.described = Rollout{
 		Kind: "Plan", Namespace: p.Namespace, Name: p.Name, Version: s.LatestVersion, Revision: s.LatestHash,
 		Wave: s.Wave, TurnSeconds: s.TurnSeconds, Paused: p.Spec.Strategy != nil && p.Spec.Strategy.Paused,
-		Counts: ptr.Deref(s.Counts, v1alpha1.UnitCounts{}),
+		Counts: ptr.Deref(s.Counts, v1alpha1.UnitCounts{}), History: s.History,
 	}
 	if s.RolledBack != nil {
 		u.described.RolledBack = s.RolledBack.Version

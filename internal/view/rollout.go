@@ -84,6 +84,8 @@ type Rollout struct {
 	Versions   []v1alpha1.HostVersion `json:"versions,omitempty"`
 	// ScaleSets are the scale sets in which a NodeRollout replaces machines.
 	ScaleSets []v1alpha1.ScaleSetStatus `json:"scaleSets,omitempty"`
+	// History are its last runs, the newest first.
+	History []v1alpha1.Run `json:"history,omitempty"`
 	// Nodes holds the units: first failed units, then units in a turn, both by age; then waiting units in the order
 	// of their start; then updated units by name.
 	Nodes []Node `json:"nodes,omitempty"`

@@ -132,6 +132,10 @@ func TestUpdate(t *testing.T) {
 		}
 	}
 	oneAtATime(t, l.order)
+	runs := l.status().History
+	if len(runs) != 1 || runs[0].Result != v1alpha1.RunComplete || runs[0].Updated != 2 || runs[0].Turns == nil || runs[0].Turns.Count != 2 {
+		t.Errorf("the history is %+v", runs)
+	}
 }
 
 // A host that has found no update after its reboot is not ordered to look again at the end of its turn. Any other host is.
@@ -197,6 +201,9 @@ func TestKilled(t *testing.T) {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 		l.updatedOnce("a")
+		if runs := l.status().History; len(runs) != 1 || runs[0].Result != v1alpha1.RunComplete || runs[0].Updated != 1 {
+			t.Errorf("the history is %+v", runs)
+		}
 	}
 	for writes := 1; writes <= 4; writes++ {
 		t.Run(fmt.Sprintf("each %d writes", writes), func(t *testing.T) {

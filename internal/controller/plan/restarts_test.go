@@ -57,6 +57,11 @@ func TestReconcileRestarted(t *testing.T) {
 			c.passes(time.Second)
 		}
 		c.expect("", "", "node-1 node-2 node-3")
+		runs := c.plan().Status.History
+		if len(runs) != 1 || runs[0].Result != v1alpha1.RunComplete || runs[0].Updated != 3 || runs[0].Turns == nil || runs[0].Turns.Count != 3 ||
+			len(runs[0].Failures) != 1 {
+			t.Errorf("the history is %+v", runs)
+		}
 		return record.Lines()
 	}
 	kept, forgot := run(false), run(true)

@@ -91,6 +91,10 @@ func TestCount(t *testing.T) {
 	want := upgradev1.PlanStatus{
 		LatestVersion: latest, LatestHash: hash, Counts: &counts,
 		// system-upgrade-controller's list: hostnames, in the order of the nodes' names.
+		History: []v1alpha1.Run{{
+			Revision: latest + "@" + hash[:8], CreatedAt: ago(0), StartedAt: ptr.To(ago(0)), FailedAt: ptr.To(ago(0)), Total: 10, Updated: 2,
+			Ongoing: []v1alpha1.RunState{v1alpha1.RunFailed}, Failures: []v1alpha1.RunFailure{{Reason: v1alpha1.ReasonJobFailed, Nodes: 3}},
+		}},
 		Applying: []string{"host-ant", "host-bee", "host-cat", "host-dog", "host-eel", "host-zebra"},
 		Updating: []v1alpha1.UnitStatus{
 			{Node: "ant", Phase: v1alpha1.PhaseStarting, Message: noPod(f, "ant"), Since: ptr.To(ago(20 * time.Minute))},

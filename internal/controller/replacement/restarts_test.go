@@ -144,6 +144,14 @@ func TestRestarted(t *testing.T) {
 				t.Errorf("machine %s has image %s", m.ID, m.Image)
 			}
 		}
+		done := &v1alpha1.NodeRollout{}
+		if err := store.Get(ctx, client.ObjectKeyFromObject(rollout), done); err != nil {
+			t.Fatal(err)
+		}
+		runs := done.Status.History
+		if len(runs) != 1 || runs[0].Result != v1alpha1.RunComplete || runs[0].Updated != 3 || runs[0].Turns == nil || runs[0].Turns.Count != 3 {
+			t.Errorf("the history is %+v", runs)
+		}
 		return numbered(record.Lines())
 	}
 	kept, forgot := run(false), run(true)

@@ -18,6 +18,7 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cloud"
 	"moult.dev/moult/internal/events"
+	"moult.dev/moult/internal/kind/history"
 	"moult.dev/moult/internal/kind/nodeturn"
 	machine "moult.dev/moult/internal/kind/replacement"
 	"moult.dev/moult/internal/metrics"
@@ -132,7 +133,9 @@ func (p *pass) write(ctx context.Context) error {
 	}
 	for _, t := range p.machineTurns {
 		if t.Over && t.Updated {
-			p.rollout.Status.TurnSeconds = turnof.Average(p.rollout.Status.TurnSeconds, p.Now.Sub(t.Since.Time))
+			took := p.Now.Sub(t.Since.Time)
+			p.rollout.Status.TurnSeconds = turnof.Average(p.rollout.Status.TurnSeconds, took)
+			history.AddTurns(p.rollout.Status.History, took)
 		}
 	}
 	return p.writeStatus(ctx)
@@ -167,7 +170,7 @@ func (p *pass) recordProgress(t *machine.Turn, before *v1alpha1.MachineTurn) {
 		p.Happened(events.NodeFailed(p.rollout, t.Failed.Message))
 	}
 	if t.Over && t.Updated {
-		p.Ended(p.Now.Sub(t.Since.Time))
+		metrics.ObserveTurn(p.Name(), p.Now.Sub(t.Since.Time))
 		if t.ReplacementNode != "" {
 			p.Happened(events.NodeReplaces(t.ReplacementNode, p.rollout, p.holder, before.Node, p.Now.Sub(t.Since.Time)))
 		}

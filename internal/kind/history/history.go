@@ -77,6 +77,7 @@ func Next(before []v1alpha1.Run, o Observation, now time.Time) []v1alpha1.Run {
 	r := &runs[0]
 	r.Total, r.Updated = o.Counts.Total, o.Counts.Updated
 	if r.EndedAt == nil {
+		AddTurns(runs, o.Took...)
 		advance(r, &o, at)
 	}
 	for len(runs) > 1 && (len(runs) > v1alpha1.MaxRuns || size(runs) > MaxSize) {
@@ -113,7 +114,6 @@ func advance(r *v1alpha1.Run, o *Observation, at metav1.Time) {
 	}
 	r.Ongoing = ongoing
 	countFailures(r, o.Failed)
-	addTurns(r, o.Took)
 	wait := o.Wait
 	if o.Counts.Updating > 0 {
 		wait = ""

@@ -17,11 +17,12 @@ const (
 	buckets = 128
 )
 
-// addTurns adds the durations of turns to a run.
-func addTurns(r *v1alpha1.Run, took []time.Duration) {
-	if len(took) == 0 {
+// AddTurns adds the durations of turns to the run that goes on, if there is one.
+func AddTurns(runs []v1alpha1.Run, took ...time.Duration) {
+	if len(took) == 0 || len(runs) == 0 || runs[0].EndedAt != nil {
 		return
 	}
+	r := &runs[0]
 	if r.Turns == nil {
 		r.Turns = &v1alpha1.RunTurns{}
 	}

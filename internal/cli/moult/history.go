@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package moult
+
+import (
+	"context"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/cli/flags"
+	"moult.dev/moult/internal/cli/source"
+	"moult.dev/moult/internal/cli/text"
+	"moult.dev/moult/internal/view"
+)
+
+// historyObject is what history prints for programs.
+type historyObject struct {
+	identified
+	Metadata metadata       `json:"metadata"`
+	Rollout  string         `json:"rollout"`
+	History  []v1alpha1.Run `json:"history"`
+}
+
+func newHistory(c command) *cobra.Command {
+	var output flags.Output
+	cmd := help("history ROLLOUT",
+		`Show the last runs of a rollout, the newest first: who created and approved each, when it ran, what failed, and what it waited for.
+The status of a rollout keeps its last 10 runs. Times are in UTC.`,
+		`  kubectl moult history k3s-agent -n system-upgrade
+  kubectl moult history nr/bottlerocket -o yaml`)
+	output.Add(cmd, flags.JSON, flags.YAML)
+	return source.Verb(c.cluster, cmd, source.Rollouts, func(ctx context.Context, src *source.Source, named source.Target) error {
+		k, o, err := src.Find(ctx, named, source.Rollouts...)
+		if err != nil {
+			return err
+		}
+		s, err := readShown(ctx, src, source.Target{Kind: k, Name: named.Name}, c.clock.Now())
+		if err != nil {
+			return err
+		}
+		c.note(src)
+		runs := s.rollouts[0].History
+		switch {
+		case output.Structured():
+			if runs == nil {
+				runs = []v1alpha1.Run{}
+			}
+			return output.Print(c.Out, historyObject{identify("RolloutHistory"), metadata{o.GetNamespace(), o.GetName()}, k.Name, runs})
+		case len(runs) == 0:
+			fmt.Fprintln(c.ErrOut, "No run yet: no node has been outdated.")
+			return nil
+		}
+		return c.printTable(append([][]string{titles(view.HistoryColumns)}, view.HistoryRows(runs)...))
+	})
+}
+
+func titles(columns []string) (all []string) {
+	for _, name := range columns {
+		all = append(all, strings.ToUpper(name))
+	}
+	return all
+}
+
+// period is a duration as a flag, which may be in days.
+type period time.Duration
+
+func (p *period) Set(value string) error {
+	d, err := time.ParseDuration(value)
+	if number, ok := strings.CutSuffix(value, "d"); ok {
+		var days uint64
+		days, err = strconv.ParseUint(number, 10, 16)
+		d = time.Duration(days) * 24 * time.Hour
+	}
+	if err != nil || d <= 0 {
+		return errors.New("it must be a duration such as 30d or 12h")
+	}
+	*p = period(d)
+	return nil
+}
+
+func (p *period) String() string { return fmt.Sprintf("%gd", time.Duration(*p).Hours()/24) }
+
+func (*period) Type() string { return "duration" }
+
+// Formats of a report, besides those for programs.
+const (
+	formatTable    = "table"
+	formatCSV      = "csv"
+	formatMarkdown = "markdown"
+)
+
+func newReport(c command) *cobra.Command {
+	var output flags.Output
+	since := period(30 * 24 * time.Hour)
+	cmd := help("report",
+		`Sum up all rollouts: updates by month, how long they took, how many had failures, and how many nodes have which version now.
+A rollout keeps its last 10 runs: of one that runs more often, older runs are missing.`,
+		`  kubectl moult report -A --since 90d
+  kubectl moult report -A -o markdown`)
+	cmd.Flags().Var(&since, "since", "Count the runs that ended in this time, such as 30d or 12h.")
+	source.AddAllNamespaces(cmd)
+	output.Add(cmd, formatTable, flags.JSON, flags.YAML, formatCSV, formatMarkdown)
+	return source.Verb(c.cluster, cmd, nil, func(ctx context.Context, src *source.Source, named source.Target) error {
+		now := c.clock.Now()
+		s, err := readShown(ctx, src, named, now)
+		if err != nil {
+			return err
+		}
+		c.note(src)
+		return c.printReport(view.NewReport(s.rollouts, now.Add(-time.Duration(since))), &output)
+	})
+}
+
+// reportObject is what report prints for programs.
+type reportObject struct {
+	identified
+	view.Report
+}
+
+// printReport writes the tables of a report, with an empty line between them.
+func (c *command) printReport(r view.Report, output *flags.Output) error {
+	if output.Structured() {
+		return output.Print(c.Out, reportObject{identify("RolloutReport"), r})
+	}
+	for i, rows := range r.Tables() {
+		if i > 0 {
+			fmt.Fprintln(c.Out)
+		}
+		var err error
+		switch output.String() {
+		case formatCSV:
+			err = csv.NewWriter(c.Out).WriteAll(rows)
+		case formatMarkdown:
+			err = c.printMarkdown(rows)
+		default:
+			rows[0] = titles(rows[0])
+			err = c.printTable(rows)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *command) printMarkdown(rows [][]string) error {
+	for i, row := range rows {
+		line := "|"
+		for _, cell := range row {
+			line += " " + strings.ReplaceAll(text.Clean(cell), "|", `\|`) + " |"
+		}
+		line += "\n"
+		if i == 0 {
+			line += strings.Repeat("|---", len(row)) + "|\n"
+		}
+		if _, err := fmt.Fprint(c.Out, line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
