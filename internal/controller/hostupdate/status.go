@@ -69,7 +69,11 @@ func (p *pass) count() status.Progress {
 	if s.RolledBack = p.w.RolledBack; g.Counts.Updated == g.Counts.Total && len(p.w.Versions) == 1 && p.w.Versions[0].Version == s.Revision {
 		s.LastComplete = s.Revision
 	}
-	s.History = p.History(s.History, s.Revision, s.Wave, s.Approval, &g)
+	// Until hosts report, the revision may be wrong. No run begins with them.
+	isSilent := g.Wait == v1alpha1.ReasonHostSilent && g.Counts.Updating+g.Counts.Failed == 0
+	if !isSilent || len(s.History) > 0 && s.History[0].Revision == s.Revision {
+		s.History = p.History(s.History, s.Revision, s.Wave, s.Approval, &g)
+	}
 	s.Counts, s.Releases, s.Versions = &g.Counts, p.w.Releases, p.w.Versions
 	p.Measure(&g)
 	metrics.SetHostVersions(p.w.Rollout.Name, p.w.Versions)

@@ -11,10 +11,10 @@ import (
 )
 
 // History returns the runs after these, once Summarize has written the rest of the status. A run is a ReplicaSet's way to all nodes, with its
-// canary. A canary that fails halts it. An ExtendedDaemonSet whose pods are all up to date gets no first run.
+// canary. A canary that fails halts it.
 func (j *Judge) History(before []v1alpha1.Run) []v1alpha1.Run {
 	s := &j.EDS.Status
-	if j.Units == nil || len(before) == 0 && s.UpToDate >= s.Desired { // Nothing is decided, or all is at rest.
+	if j.Units == nil { // Nothing is decided.
 		return before
 	}
 	paused, _ := j.IsPaused()

@@ -66,7 +66,7 @@ func follow(t *testing.T, runs []v1alpha1.Run, all ...observed) []v1alpha1.Run {
 	return runs
 }
 
-func TestNext(t *testing.T) {
+func TestRuns(t *testing.T) {
 	complete := v1alpha1.Run{
 		Revision: "v2", CreatedBy: "kubectl", CreatedAt: *at(0), StartedAt: at(10), EndedAt: at(30), Result: v1alpha1.RunComplete, Total: 2, Updated: 2,
 		Waits: []v1alpha1.RunWait{{Reason: v1alpha1.ReasonOutsideWindow, Seconds: 10}},
@@ -139,8 +139,8 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// TestNextAtRandom sees random observations, each also after a restart that has lost or kept the write.
-func TestNextAtRandom(t *testing.T) {
+// TestRandomRuns sees random observations, each also after a restart that has lost or kept the write.
+func TestRandomRuns(t *testing.T) {
 	reasons := []v1alpha1.Reason{"", "A", "B", "C", "D", "E", "F", "G"}
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // A test repeats it.
