@@ -42,6 +42,10 @@ const (
 	AnnotationApprove = "moult.dev/approve"
 )
 
+// AnnotationTestNotifications on the ConfigMap moult-notifications makes the operator send a test to each webhook. Each new value is one test:
+// kubectl moult notify --test.
+const AnnotationTestNotifications = "moult.dev/test-notifications"
+
 // TaintOutdatedSuffix is part of the key of the taint that strategy.taintOutdated puts on outdated nodes:
 // KIND.outdated.moult.dev/NAME, with the kind in lower case.
 const TaintOutdatedSuffix = ".outdated." + GroupName

@@ -45,6 +45,7 @@ import (
 	"moult.dev/moult/internal/controller/daemonsetsetting"
 	"moult.dev/moult/internal/controller/definition"
 	"moult.dev/moult/internal/controller/hostupdate"
+	"moult.dev/moult/internal/controller/notify"
 	"moult.dev/moult/internal/controller/plan"
 	"moult.dev/moult/internal/controller/replacement"
 	"moult.dev/moult/internal/controlplane"
@@ -281,7 +282,21 @@ func (s *settings) setUp(ctx context.Context, m ctrl.Manager, recorder *events.R
 			return fmt.Errorf("setting up the controller %s, %w", name, err)
 		}
 	}
+	o := notify.Options{Namespace: s.ownNamespace(), PlanNamespace: s.Namespace, Kinds: s.rolloutKinds(), Cluster: s.ClusterID, Transport: transport}
+	if err := notify.NewController(c, recorder, o).SetupWithManager(ctx, m); err != nil {
+		return fmt.Errorf("setting up notifications, %w", err)
+	}
 	return nil
+}
+
+// rolloutKinds returns the kinds of rollouts whose controllers are chosen.
+func (s *settings) rolloutKinds() (kinds []string) {
+	for _, name := range allControllers {
+		if kind := kindsOf[name][0]; s.runs(name) && !slices.Contains(kinds, kind) {
+			kinds = append(kinds, kind)
+		}
+	}
+	return kinds
 }
 
 // setUpDaemonSets sets up the controllers of ExtendedDaemonSets and their settings.

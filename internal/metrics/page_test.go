@@ -56,6 +56,9 @@ func fill() {
 	SetBudget("workers", &v1alpha1.NodeDisruptionBudgetStatus{
 		Matched: 10, Unavailable: 2, Allowed: ptr.To[int32](0), BlockedBy: []v1alpha1.BudgetBlock{{Gate: v1alpha1.ReasonAlertsActive}},
 	})
+	CountNotification("ops", "Halted", "sent")
+	CountNotification("ops", "Done", "failed")
+	SetNotificationsInvalid(false)
 	SetAgentPolicyMissing(true)
 	SetHostVersions(hosts.Name, []v1alpha1.HostVersion{{Version: "1.20.3", Nodes: 5}, {Version: "1.20.2", Nodes: 5}})
 	ObserveReboot(hosts.Name, 45*time.Second)

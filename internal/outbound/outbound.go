@@ -7,6 +7,7 @@ package outbound
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -52,6 +53,9 @@ func (t *Transport) Trusting(roots *x509.CertPool) *Transport {
 // metadata are addresses of clouds' metadata services that are not link-local: of AWS, Azure and Alibaba.
 var metadata = []netip.Addr{netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("168.63.129.16"), netip.MustParseAddr("100.100.100.200")}
 
+// ErrLocal is why no connection is made to an address.
+var ErrLocal = errors.New("local, or a cloud's metadata service: it needs the operator's flag --allow-local-addresses")
+
 // refuseLocal is called with the address that a name was resolved to.
 func refuseLocal(_, address string, _ syscall.RawConn) error {
 	to, err := netip.ParseAddrPort(address)
@@ -62,7 +66,7 @@ func refuseLocal(_, address string, _ syscall.RawConn) error {
 	if a.IsGlobalUnicast() && !slices.Contains(metadata, a) {
 		return nil
 	}
-	return fmt.Errorf("address %s is local, or a cloud's metadata service: it needs the operator's flag --allow-local-addresses", a)
+	return fmt.Errorf("address %s is %w", a, ErrLocal)
 }
 
 // RoundTrip implements http.RoundTripper.

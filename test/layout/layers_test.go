@@ -76,6 +76,8 @@ var layers = []layer{
 
 	{path: "internal/kind/replacement", pure: true, own: []string{"api/...", "internal/cloud", "internal/kind/nodeturn", "internal/rollout"}, others: []string{"k8s.io/api/...", "k8s.io/apimachinery/..."}},
 
+	{path: "internal/notification", pure: true, own: []string{"api/..."}, others: []string{"k8s.io/apimachinery/..."}},
+
 	// What acts on one node, or reports on one rollout.
 	{path: "internal/drain", own: []string{"api/..."}},
 	{path: "internal/node", own: []string{"api/..."}},
@@ -110,6 +112,7 @@ var layers = []layer{
 	{path: "internal/controller/daemonsetsetting", own: acting},
 	{path: "internal/controller/definition", own: append([]string{"config/crd"}, acting...)},
 	{path: "internal/controller/hostupdate", own: acting},
+	{path: "internal/controller/notify", own: acting},
 	{path: "internal/controller/plan", own: acting},
 	{path: "internal/controller/replacement", own: acting},
 
@@ -119,7 +122,7 @@ var layers = []layer{
 	{path: "internal/cli", own: []string{"api/...", "internal/kind/quantity", "internal/view"}},
 	{path: "internal/cli/drain", own: []string{"api/...", "internal/drain"}},
 	{path: "internal/cli/setimage", own: []string{"api/...", "internal/cli/flags", "internal/cli/text", "internal/cloud"}},
-	{path: "internal/cli/moult", own: []string{"api/...", "config/crd", "internal/cli/...", "internal/dashboard", "internal/drain", "internal/view"}},
+	{path: "internal/cli/moult", own: []string{"api/...", "config/crd", "internal/cli/...", "internal/dashboard", "internal/drain", "internal/notification", "internal/view"}},
 	{path: "internal/dashboard", own: []string{"api/...", "internal/cli/text", "internal/view"}},
 
 	// Programs choose what to put together.
@@ -138,7 +141,7 @@ var (
 	applied = append([]string{"k8s.io/client-go/applyconfigurations/...", "sigs.k8s.io/structured-merge-diff/..."}, data...)
 	acting  = []string{
 		"api/...", "internal/cloud", "internal/drain", "internal/events", "internal/fleet", "internal/metrics", "internal/node",
-		"internal/controlplane", "internal/kind/...", "internal/outbound", "internal/rollout/...", "internal/status", "internal/turn",
+		"internal/controlplane", "internal/kind/...", "internal/notification", "internal/outbound", "internal/rollout/...", "internal/status", "internal/turn",
 	}
 )
 

@@ -11,10 +11,11 @@ import (
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/internal/fleet"
+	"moult.dev/moult/internal/notification"
 )
 
-// operatorSecrets are the Secrets with what the operator knows of a cloud, and of Prometheus. No Plan may use them, wherever the operator runs.
-var operatorSecrets = []string{"moult-cloud", fleet.PrometheusSecret}
+// operatorSecrets are the Secrets with what the operator knows of a cloud, of Prometheus, and of webhooks. No Plan may use them, wherever the operator runs.
+var operatorSecrets = []string{"moult-cloud", fleet.PrometheusSecret, notification.Name}
 
 // Reserved is what no Plan may use: what the operator's own Pod has, where it runs in the namespace of the Plans.
 type Reserved struct {
