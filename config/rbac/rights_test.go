@@ -119,6 +119,12 @@ func TestAPIOperatorRights(t *testing.T) {
 		o.may(true, of("/moult-prometheus"))
 		o.may(false, of("/moult-cloud"), of(""), attempt{http.MethodPatch, secrets + "/moult-prometheus", "{}"},
 			attempt{http.MethodGet, "/api/v1/namespaces/default/secrets/moult-prometheus", ""})
+		const maps, only = "/api/v1/namespaces/" + own + "/configmaps", "?fieldSelector=metadata.name%3Dmoult-notifications"
+		o.may(true, of(only), attempt{http.MethodGet, maps + only, ""}, attempt{http.MethodPatch, maps + "/moult-notifications", "{}"},
+			attempt{http.MethodPost, maps, `{"metadata":{"name":"moult-notifications"}}`})
+		o.may(false, of("/moult-notifications"), attempt{http.MethodPatch, secrets + "/moult-notifications", "{}"},
+			attempt{http.MethodGet, maps, ""}, attempt{http.MethodPatch, maps + "/default-controller-env", "{}"},
+			attempt{http.MethodDelete, maps + "/moult-notifications", ""})
 	})
 	t.Run("definitions", func(t *testing.T) {
 		o := &thief{t, client}

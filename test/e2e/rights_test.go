@@ -31,11 +31,16 @@ var unseen = map[string]string{
 	`ClusterRole "moult-agent": impersonate-on:associated-node:get nodes`: "an agent that has restarted reads its Node before a reboot: " +
 		"TestAPI in internal/agent",
 	`ClusterRole "moult-controller": list events`:                                                  "TestAPIReducedRights in cmd/moult",
+	`Role "moult-notifications": patch configmaps moult-notifications`:                             notifies,
+	`Role "moult-notifications": create configmaps`:                                                notifies,
 	`ClusterRole "moult-controller": delete extendeddaemonsetreplicasets.datadoghq.com`:            "TestAPIReducedRights in cmd/moult",
 	`ClusterRole "moult-controller": get extendeddaemonsets.datadoghq.com`:                         "TestAPIReducedRights in cmd/moult",
 	`ClusterRole "moult-controller": update extendeddaemonsets/finalizers.datadoghq.com`:           admitted,
 	`ClusterRole "moult-controller": update extendeddaemonsetreplicasets/finalizers.datadoghq.com`: admitted,
 }
+
+// notifies is which test writes what notifications were sent.
+const notifies = "TestAPI in internal/controller/notify"
 
 // admitted is why rights on finalizers are there.
 const admitted = "the admission plugin OwnerReferencesPermissionEnforcement, which OpenShift runs, refuses owner references without it"

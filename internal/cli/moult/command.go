@@ -12,6 +12,7 @@
 //	ui.go         the same as web pages; pages.go reads what package dashboard shows
 //	uninstall.go  what Moult has left on nodes and in rollouts
 //	steer.go      pause, resume, abort, undo, approve and retry: each writes one field or annotation of one object
+//	notify.go     a test of the operator's webhooks
 //	check.go      whether the installation and the user's rights are complete; version.go compares versions
 package moult
 
@@ -50,5 +51,5 @@ Exit codes: 0 done; 1 it failed, or check found a problem; 2 status --until-comp
 	timeout := root.PersistentFlags().Duration("timeout", 0, "How long the command may take, such as 30s. 0 is no limit.")
 	c := command{streams, clk, cluster, &flags.Choice{}}
 	c.color.Add(root, "color", `"always", "never", or "auto": on a terminal, unless $NO_COLOR is set. Default auto.`, "auto", "always", "never")
-	root.AddCommand(newStatus(c), newList(c), newEvents(c), newHistory(c), newReport(c), newWhy(c), newPreview(c), newUI(c), newCheck(c), newVersion(c),
-		newUninstallCheck(c))
+	root.AddCommand(newStatus(c), newList(c), newEvents(c), newHistory(c), newReport(c), newWhy(c), newPreview(c), newUI(c), newCheck(c), newNotify(c),
+		newVersion(c), newUninstallCheck(c))

@@ -52,6 +52,9 @@ func (w *webhook) chooses(n *notification.Notification) bool {
 	return isIn(w.Events, n.Event) && isIn(w.Kinds, n.Rollout.Kind) && isIn(w.Namespaces, n.Rollout.Namespace)
 }
 
+// identity tells configurations of a webhook apart that a server may answer differently.
+func (w *webhook) identity() string { return w.Format + " " + w.URL + " " + w.Authorization }
+
 func isIn[T comparable](list []T, v T) bool { return len(list) == 0 || slices.Contains(list, v) }
 
 // readConfig reads the data of the Secret. The error names the field and what is right. It never has a value that may be secret.

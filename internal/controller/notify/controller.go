@@ -59,6 +59,8 @@ type Controller struct {
 
 // failing is a webhook whose last request failed.
 type failing struct {
+	// of is how the webhook was configured. Another configuration does not wait.
+	of   string
 	wait time.Duration
 	next time.Time
 }
@@ -119,7 +121,7 @@ func (c *Controller) report(ctx context.Context, secret *corev1.Secret, invalid 
 
 // notify sends what is due to a webhook, and remembers it.
 func (c *Controller) notify(ctx context.Context, w *webhook, configured *config) (ctrl.Result, error) {
-	if wait := c.waits(w.Name); wait > 0 {
+	if wait := c.waits(w); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	var stored corev1.ConfigMap
@@ -172,7 +174,7 @@ func (c *Controller) sendAll(ctx context.Context, w *webhook, due []notification
 				outcome = "failed"
 			}
 			metrics.CountNotification(w.Name, string(n.Event), outcome)
-			wait = c.failed(w.Name, err != nil && !refused)
+			wait = c.failed(w, err != nil && !refused)
 			if err != nil {
 				log.FromContext(ctx).Error(err, "a notification is not taken", "webhook", w.Name, "event", n.Event, "rollout", n.Rollout.Subject(),
 					"outcome", outcome, "wait", wait)
@@ -187,27 +189,27 @@ func (c *Controller) sendAll(ctx context.Context, w *webhook, due []notification
 }
 
 // waits returns how long a webhook that failed gets no request.
-func (c *Controller) waits(name string) time.Duration {
+func (c *Controller) waits(w *webhook) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if f := c.failures[name]; f != nil {
+	if f := c.failures[w.Name]; f != nil && f.of == w.identity() {
 		return f.next.Sub(c.clock.Now())
 	}
 	return 0
 }
 
 // failed notes whether a request failed, and returns how long to wait then.
-func (c *Controller) failed(name string, failed bool) time.Duration {
+func (c *Controller) failed(w *webhook, failed bool) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !failed {
-		delete(c.failures, name)
+		delete(c.failures, w.Name)
 		return 0
 	}
-	f := c.failures[name]
-	if f == nil {
-		f = &failing{wait: firstWait / 2}
-		c.failures[name] = f
+	f := c.failures[w.Name]
+	if f == nil || f.of != w.identity() {
+		f = &failing{of: w.identity(), wait: firstWait / 2}
+		c.failures[w.Name] = f
 	}
 	f.wait = min(2*f.wait, lastWait)
 	f.next = c.clock.Now().Add(f.wait)

@@ -72,17 +72,17 @@ func (s *sender) send(ctx context.Context, w *webhook, n *notification.Notificat
 
 // explained says why a request failed, in fixed words.
 func explained(err error) error {
-	var timedOut net.Error
-	var dns *net.DNSError
-	var certificate *tls.CertificateVerificationError
+	_, dns := errors.AsType[*net.DNSError](err)
+	_, certificate := errors.AsType[*tls.CertificateVerificationError](err)
+	late, isNet := errors.AsType[net.Error](err)
 	switch {
 	case errors.Is(err, outbound.ErrLocal):
 		return failure("the address is " + outbound.ErrLocal.Error())
-	case errors.As(err, &timedOut) && timedOut.Timeout(), errors.Is(err, context.DeadlineExceeded):
+	case isNet && late.Timeout(), errors.Is(err, context.DeadlineExceeded):
 		return failure("no answer in time")
-	case errors.As(err, &dns):
+	case dns:
 		return failure("the host's name has no address")
-	case errors.As(err, &certificate):
+	case certificate:
 		return failure("the server's certificate is not trusted")
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return failure("the connection is refused")

@@ -42,6 +42,7 @@ func TestReserved(t *testing.T) {
 		"elsewhere":            {Reserved{}, func(p *spec) { p.ServiceAccountName = "moult" }, ""},
 		"a cloud":              {Reserved{}, func(p *spec) { p.Upgrade.EnvFrom = fromSecret("moult-cloud") }, "spec.upgrade.envFrom: Secret \"moult-cloud\""},
 		"prometheus":           {Reserved{}, func(p *spec) { p.Upgrade.Env = key("moult-prometheus") }, "spec.upgrade.envs: Secret \"moult-prometheus\""},
+		"webhooks":             {Reserved{}, func(p *spec) { p.Upgrade.Env = key("moult-notifications") }, "spec.upgrade.envs: Secret \"moult-notifications\""},
 		"envFrom":              {own, func(p *spec) { p.Upgrade.EnvFrom = fromSecret("cloud") }, "spec.upgrade.envFrom: Secret \"cloud\""},
 		"env":                  {own, func(p *spec) { p.Upgrade.Env = key("ducklett") }, "spec.upgrade.envs: Secret \"ducklett\""},
 		"prepare":              {own, func(p *spec) { p.Prepare = &upgradev1.ContainerSpec{Env: key("etcd")} }, "spec.prepare.envs: Secret \"etcd\""},
