@@ -68,6 +68,7 @@ func TestSend(t *testing.T) {
 
 // What a server answers decides whether the same is sent again. No error has a part of the URL or of the answer.
 func TestSendFails(t *testing.T) {
+	ended := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/secret/moved":
@@ -85,10 +86,11 @@ func TestSendFails(t *testing.T) {
 			_, _ = io.WriteString(c, "secret garbage\r\n\r\n")
 			_ = c.Close()
 		case "/secret/slow":
-			<-r.Context().Done()
+			<-ended
 		}
 	}))
 	defer server.Close()
+	defer close(ended)
 	secure := httptest.NewTLSServer(nil)
 	defer secure.Close()
 	secure.Config.ErrorLog = nil
