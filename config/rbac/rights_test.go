@@ -46,7 +46,7 @@ type thief struct {
 type attempt struct{ method, path, body string }
 
 func (o *thief) try(a attempt) error {
-	r := o.client.CoreV1().RESTClient().Verb(a.method).AbsPath(a.path)
+	r := o.client.CoreV1().RESTClient().Verb(a.method).RequestURI(a.path)
 	switch a.method {
 	case http.MethodPatch:
 		r = r.SetHeader("Content-Type", string(types.StrategicMergePatchType)).Body([]byte(a.body)).Param("dryRun", "All")
