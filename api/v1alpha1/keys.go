@@ -37,8 +37,8 @@ const AnnotationScaleDownDisabled = "cluster-autoscaler.kubernetes.io/scale-down
 
 // Keys that people put on rollouts.
 const (
-	// AnnotationApprove approves a wave of the rollout. The value names wave and revision: that of status.wave.approveWith. It is for
-	// people who may edit the rollout; status.approval also says who approved.
+	// AnnotationApprove approves a wave of the rollout. The value names wave, revision and template: that of status.wave.approveWith. It
+	// is for people who may edit the rollout; status.approval also says who approved.
 	AnnotationApprove = "moult.dev/approve"
 )
 

@@ -269,13 +269,17 @@ type WaveStatus struct {
 	// moult.dev/approve.
 	// +optional
 	ApproveWith string `json:"approveWith,omitempty"`
+	// template identifies what is done to nodes at the revision, if a wave needs approval: the Jobs of a Plan, or how a NodeRollout
+	// drains and changes nodes. With another template the rollout returns to the first wave that needs approval.
+	// +optional
+	Template string `json:"template,omitempty"`
 }
 
-// WaveApproval is a person's approval of one wave at one revision. It is in the status so that RBAC can grant approving apart from
+// WaveApproval is a person's approval of one wave at one revision and template. It is in the status so that RBAC can grant approving apart from
 // editing: approvers may patch the subresource status. The policy in config/approval admits an approval only from users with the verb
 // approve on the rollout, only in their own name, and lets users with no other right to the status change nothing else there.
 type WaveApproval struct {
-	// of is the approved wave and revision: the value of status.wave.approveWith.
+	// of is the approved wave, revision and template: the value of status.wave.approveWith.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128

@@ -398,7 +398,7 @@ func (f *facts) over(wave int) bool {
 	if wave == 0 && len(f.groups[0]) == 0 && f.total > 0 || !f.tried(wave) {
 		return false
 	}
-	if wave >= len(f.spec.Waves) || len(f.groups[wave]) == 0 {
+	if wave >= len(f.spec.Waves) {
 		return true
 	}
 	of := &f.spec.Waves[wave]

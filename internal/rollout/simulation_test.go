@@ -653,7 +653,7 @@ func (s *simulation) change(p *party) {
 		}
 	case 8:
 		if p.status != nil {
-			p.approved = ApprovalOf(p.status.Name, pick(s, p.status.Revision, p.status.Revision, "v0"))
+			p.approved = ApprovalOf(p.status.Name, pick(s, p.status.Revision, p.status.Revision, "v0"), "")
 			s.say(p, "is approved: %s.", p.approved)
 		}
 	case 9:

@@ -53,6 +53,8 @@ type Strategy struct {
 	SoakLast bool
 	// Wave is the progress at the last decision; nil at the beginning.
 	Wave *v1alpha1.WaveStatus
+	// Template identifies what is done to nodes at the revision. An approval is for one template. Empty: the revision says all.
+	Template string
 	// Approved are the approvals of people: see ApprovalOf.
 	Approved []string
 }

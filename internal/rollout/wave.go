@@ -71,8 +71,16 @@ func inWave(p *pass, c *candidate) (v1alpha1.Reason, string) {
 	return w.reason, w.waiting[c.wave]
 }
 
-// ApprovalOf returns the value that approves a wave for this revision only.
-func ApprovalOf(wave, revision string) string { return wave + "@" + shortRevision(revision) }
+// ApprovalOf returns the value that approves a wave for this revision and template only. The template may be empty.
+func ApprovalOf(wave, revision, template string) string {
+	short := shortRevision(revision)
+	if template != "" {
+		short = shortRevision(short + "/" + template[:min(len(template), shortHash)])
+	}
+	return wave + "@" + short
+}
+
+func (p *pass) approvalOf(w *Wave) string { return ApprovalOf(w.Name, p.strategy.Revision, p.strategy.Template) }
 
 // Approvals returns the approvals of a rollout: the one in its status, and the value of its annotation.
 func Approvals(annotations map[string]string, status *v1alpha1.WaveApproval) []string {
@@ -234,21 +242,32 @@ func (p *pass) standingOf(index int, before *v1alpha1.WaveStatus) *standing {
 }
 
 // storedWave returns the index and the status of the wave in the rollout's status. A wave that has moved since is found by
-// name. If it no longer exists, the rollout starts at the first wave; waves whose nodes are all updated then only soak.
+// name. If it no longer exists, the rollout starts at the first wave; waves whose nodes are all updated then only soak. With
+// another template the rollout returns to the first wave that was approved, because its approval was for the earlier template.
 func (p *pass) storedWave() (int, *v1alpha1.WaveStatus) {
 	before := p.strategy.Wave
 	if before == nil || before.Revision != p.strategy.Revision {
 		return 0, nil
 	}
-	if i := int(before.Number) - 1; i >= 0 && i < len(p.wave.tally) && p.nameOf(i) == before.Name {
-		return i, before
-	}
-	for i := range p.wave.tally {
-		if p.nameOf(i) == before.Name {
-			return i, before
+	at := int(before.Number) - 1
+	if at < 0 || at >= len(p.wave.tally) || p.nameOf(at) != before.Name {
+		at = slices.IndexFunc(p.strategy.Waves, func(w Wave) bool { return w.Name == before.Name })
+		if at < 0 && before.Name == remainder {
+			at = len(p.strategy.Waves)
 		}
 	}
-	return 0, nil
+	if at < 0 {
+		return 0, nil
+	}
+	if manual := p.firstManual(); manual >= 0 && manual < at && before.Template != "" && before.Template != p.strategy.Template {
+		return manual, nil
+	}
+	return at, before
+}
+
+// firstManual returns the index of the first wave that needs approval, or -1.
+func (p *pass) firstManual() int {
+	return slices.IndexFunc(p.strategy.Waves, func(w Wave) bool { return w.Manual })
 }
 
 // newStanding returns a standing with this state. It keeps the time at which the wave entered the state.
@@ -390,15 +409,18 @@ func waveSoaked(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
 	}
 }
 
-// waveApproved: a person has approved the wave, if it needs approval.
+// waveApproved: a person has approved the wave, if it needs approval. A wave without a node needs it too: the next must not begin because
+// a selector is wrong, or because nodes join late.
 func waveApproved(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
 	w := p.waveAt(index)
-	if !w.Manual || p.wave.tally[index].nodes == 0 || p.wasComplete(before) ||
-		slices.Contains(p.strategy.Approved, ApprovalOf(w.Name, p.strategy.Revision)) {
+	if !w.Manual || p.wasComplete(before) || slices.Contains(p.strategy.Approved, p.approvalOf(w)) {
 		return nil
 	}
-	return p.newStanding(before, v1alpha1.WaveWaitingForApproval, v1alpha1.ReasonWaitingForApproval,
-		fmt.Sprintf("wave %s waits for approval", p.waveName(index)))
+	message := fmt.Sprintf("wave %s waits for approval", p.waveName(index))
+	if p.wave.tally[index].nodes == 0 {
+		message = fmt.Sprintf("wave %s has no node, and waits for approval", p.waveName(index))
+	}
+	return p.newStanding(before, v1alpha1.WaveWaitingForApproval, v1alpha1.ReasonWaitingForApproval, message)
 }
 
 // updated returns the updated units of a wave.
@@ -442,7 +464,10 @@ func (p *pass) waveStatus(index int, now *standing) *v1alpha1.WaveStatus {
 		s.Of--
 	}
 	if w := p.waveAt(index); w.Manual && now.state != v1alpha1.WaveComplete {
-		s.ApproveWith = ApprovalOf(w.Name, p.strategy.Revision)
+		s.ApproveWith = p.approvalOf(w)
+	}
+	if p.firstManual() >= 0 {
+		s.Template = p.strategy.Template
 	}
 	return s
 }

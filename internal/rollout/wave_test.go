@@ -68,6 +68,13 @@ func TestWaves(t *testing.T) {
 	three := strategyOf(t, "waves:\n- {size: 1}\n- {size: 2}\n- {size: 3}").Waves
 	first := func(units []Unit, _ *Fleet) { set(units, v1alpha1.UnitUpdated, 0) }
 	to := func(revision string) func(*Strategy) { return func(s *Strategy) { s.Revision = revision } }
+	by := func(template string) func(*Strategy) { return func(s *Strategy) { s.Template = template } }
+	passed := func(template string) *v1alpha1.WaveStatus {
+		w := stood("remainder", 2, v1alpha1.WaveProgressing, time.Hour)
+		w.Template = template
+		return w
+	}
+	unmatched := strategyOf(t, "waves:\n- {size: 1}\n- {name: none, approval: Manual, nodeSelector: {matchLabels: {pool: none}}}").Waves
 	waitingAt := func(revision string) *v1alpha1.WaveStatus {
 		w := stood("first", 1, v1alpha1.WaveWaitingForApproval, time.Hour)
 		w.Revision = revision
@@ -182,12 +189,27 @@ func TestWaves(t *testing.T) {
 			stands: "first 1/2 WaitingForApproval 1/1", last: v1alpha1.ReasonWaitingForApproval},
 		"approved": {waves: soaked, approved: "first@v1", wave: stood("first", 1, v1alpha1.WaveWaitingForApproval, time.Hour), edit: func(u []Unit, _ *Fleet) { set(u, v1alpha1.UnitUpdated, 0) },
 			start: "n1 n2 n3 n4 n5 n6 n7 n8 n9", stands: "remainder 2/2 Progressing 0/9"},
-		"approved for an image of a like name": {waves: soaked, approved: ApprovalOf("first", "k8s-node-1.30"), wave: waitingAt("k8s-node-1.31"), edit: first, change: to("k8s-node-1.31"),
+		"approved for an image of a like name": {waves: soaked, approved: ApprovalOf("first", "k8s-node-1.30", ""), wave: waitingAt("k8s-node-1.31"), edit: first, change: to("k8s-node-1.31"),
 			stands: "first 1/2 WaitingForApproval 1/1", last: v1alpha1.ReasonWaitingForApproval},
-		"approved for another candidate of the version": {waves: soaked, approved: ApprovalOf("first", "1.20.3-rc.1"), wave: waitingAt("1.20.3-rc.2"), edit: first, change: to("1.20.3-rc.2"),
+		"approved for another candidate of the version": {waves: soaked, approved: ApprovalOf("first", "1.20.3-rc.1", ""), wave: waitingAt("1.20.3-rc.2"), edit: first, change: to("1.20.3-rc.2"),
 			stands: "first 1/2 WaitingForApproval 1/1", last: v1alpha1.ReasonWaitingForApproval},
 		"approved for the candidate": {waves: soaked, approved: "first@1.20.3-rc.2", wave: waitingAt("1.20.3-rc.2"), edit: first, change: to("1.20.3-rc.2"),
 			start: "n1 n2 n3 n4 n5 n6 n7 n8 n9", stands: "remainder 2/2 Progressing 0/9"},
+		"approved for another template": {waves: soaked, approved: "first@v1/old", wave: waitingAt("v1"), edit: first, change: by("new"),
+			stands: "first 1/2 WaitingForApproval 1/1", last: v1alpha1.ReasonWaitingForApproval},
+		"approved for the template": {waves: soaked, approved: "first@v1/new", wave: waitingAt("v1"), edit: first, change: by("new"),
+			start: "n1 n2 n3 n4 n5 n6 n7 n8 n9", stands: "remainder 2/2 Progressing 0/9"},
+		"the template changes after the approval": {waves: soaked, approved: "first@v1/old", wave: passed("old"), edit: first, change: by("new"),
+			stands: "first 1/2 Soaking 1/1", last: v1alpha1.ReasonWaveSoaking, next: 10 * time.Minute},
+		"the template stays": {waves: soaked, approved: "first@v1/old", wave: passed("old"), edit: first, change: by("old"),
+			start: "n1 n2 n3 n4 n5 n6 n7 n8 n9", stands: "remainder 2/2 Progressing 0/9"},
+		"the template was not known": {waves: soaked, approved: "first@v1", wave: passed(""), edit: first, change: by("new"),
+			start: "n1 n2 n3 n4 n5 n6 n7 n8 n9", stands: "remainder 2/2 Progressing 0/9"},
+		"nobody approved the template": {waves: strategyOf(t, "waves:\n- {size: 1}").Waves, wave: passed("old"), edit: first, change: by("new"),
+			start: "n1 n2 n3 n4 n5 n6 n7 n8 n9", stands: "remainder 2/2 Progressing 0/9"},
+		"a wave without a node must be approved": {waves: unmatched, edit: first, stands: "none 2/3 WaitingForApproval 0/0", last: v1alpha1.ReasonWaitingForApproval},
+		"a wave without a node is approved": {waves: unmatched, approved: "none@v1", edit: first,
+			start: "n1 n2 n3 n4 n5 n6 n7 n8 n9", stands: "remainder 3/3 Progressing 0/9"},
 		"an approval does not shorten the soak": {waves: soaked, approved: "first@v1", edit: func(u []Unit, _ *Fleet) { set(u, v1alpha1.UnitUpdated, 0) },
 			stands: "first 1/2 Soaking 1/1", last: v1alpha1.ReasonWaveSoaking, next: 10 * time.Minute},
 		"the canary fails": {waves: three, failures: ptr.To(5), edit: func(u []Unit, _ *Fleet) { set(u, v1alpha1.UnitFailed, 0) },
@@ -386,9 +408,17 @@ func TestApprovalOf(t *testing.T) {
 		long:                                                       "projects/images/global/images/xxxxxxxxxx-2264582c65",
 		long + ".1":                                                "projects/images/global/images/xxxxxxxxxx-b55d737e66",
 	} {
-		if got := ApprovalOf("canary", revision); got != "canary@"+want {
+		if got := ApprovalOf("canary", revision, ""); got != "canary@"+want {
 			t.Errorf("%s: got %q, want %q", revision, got, "canary@"+want)
 		}
+		wave := strings.Repeat("w", 63) // The longest name.
+		one, other := ApprovalOf(wave, revision, "0123456789abcdef"), ApprovalOf(wave, revision, "123456789abcdef0")
+		if one == other || len(one) > 128 { // status.approval.of is at most so long.
+			t.Errorf("%s: %q (%d) and %q", revision, one, len(one), other)
+		}
+	}
+	if got := ApprovalOf("canary", "1.20.3", "0123456789abcdef"); got != "canary@1.20.3/0123456789" {
+		t.Error(got)
 	}
 }
 

@@ -31,7 +31,7 @@ func (w *world) trying() *world {
 // What people have set for one canary is not taken for the next, which begins in the middle of it; but who has paused it has it paused.
 func TestNextCanaryBeginsAnew(t *testing.T) {
 	approved := func(w *world, set int) string {
-		return rollout.ApprovalOf(daemonset.WaveCanary, w.sets[set].Spec.TemplateGeneration)
+		return rollout.ApprovalOf(daemonset.WaveCanary, w.sets[set].Spec.TemplateGeneration, "")
 	}
 	for name, tc := range map[string]struct {
 		set, want func(*world) map[string]string

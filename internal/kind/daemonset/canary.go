@@ -246,7 +246,7 @@ func (j *Judge) PauseReason() (reason edsv1.StatusReason, message string) {
 func (j *Judge) SpentAnnotations(revision string, another bool) []string {
 	approval := ""
 	if rs := j.Find(revision); rs != nil && (another || j.Strategy.Canary != nil) {
-		approval = rollout.ApprovalOf(WaveCanary, rs.Spec.TemplateGeneration)
+		approval = rollout.ApprovalOf(WaveCanary, rs.Spec.TemplateGeneration, "")
 	}
 	staysPaused := another && j.Annotated(edsv1.AnnotationCanaryPaused)
 	var spent []string

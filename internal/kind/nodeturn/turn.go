@@ -313,11 +313,24 @@ func NodeSelector(spec *v1alpha1.NodeRolloutSpec) (labels.Selector, error) {
 	return selector, nil
 }
 
+// template identifies what a NodeRollout does to nodes at its revision, for approvals: how it drains, its hooks, and what leaves load
+// balancers and the control plane. It leaves out who is updated when, and what a changed node needs.
+func template(spec *v1alpha1.NodeRolloutSpec) string {
+	of := []any{spec.Drain}
+	if h := spec.HostUpdate; h != nil {
+		of = append(of, h.Hooks, h.ExcludeFromLoadBalancers)
+	}
+	if r := spec.Replacement; r != nil {
+		of = append(of, r.ControlPlane, r.KubernetesVersionFromImage, r.ExcludeFromLoadBalancers)
+	}
+	return Digest(of...)
+}
+
 // Strategy returns the strategy of a NodeRollout for this number of nodes. ownNode is the node that the operator runs on.
 func Strategy(r *v1alpha1.NodeRollout, revision, ownNode string, total int) rollout.Strategy {
 	s := rollout.New(r.Spec.Strategy, 1, total)
 	s.UID, s.Revision, s.OwnNode, s.Health = r.UID, revision, ownNode, rollout.NewHealth(r.Spec.Health)
 	s.Drains = r.Spec.Drain == nil || !r.Spec.Drain.Disabled
-	s.Wave, s.Approved = r.Status.Wave, rollout.Approvals(r.Annotations, r.Status.Approval)
+	s.Template, s.Wave, s.Approved = template(&r.Spec), r.Status.Wave, rollout.Approvals(r.Annotations, r.Status.Approval)
 	return s
 }

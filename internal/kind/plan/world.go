@@ -155,7 +155,7 @@ func (w *World) Strategy(total int, wave *v1alpha1.WaveStatus) rollout.Strategy 
 	s := rollout.New(p.Spec.Strategy, int(min(p.Spec.Concurrency, math.MaxInt32)), total)
 	s.UID, s.Revision, s.Shared, s.Drains = p.UID, p.Status.LatestHash, shared(p), p.Spec.Drain != nil
 	s.Window, s.WindowError, s.OwnNode = w.window, cmp.Or(s.WindowError, w.windowError), w.OwnNode
-	s.Wave, s.Approved = wave, rollout.Approvals(p.Annotations, p.Status.Approval)
+	s.Template, s.Wave, s.Approved = w.templateDigest(), wave, rollout.Approvals(p.Annotations, p.Status.Approval)
 	return s
 }
 
