@@ -66,6 +66,27 @@ rules:
 - apiGroups: [upgrade.cattle.io, moult.dev, datadoghq.com]
   resources: [plans/status, noderollouts/status, extendeddaemonsets/status]
   verbs: [patch]
+- apiGroups: [""]
+  resources: [nodes]
+  verbs: [patch]
+- apiGroups: [datadoghq.com]
+  resources: [extendeddaemonsetreplicasets]
+  verbs: [create]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: approval-reporter}
+rules:
+- apiGroups: [upgrade.cattle.io, moult.dev, datadoghq.com]
+  resources: [plans/status, noderollouts/status, extendeddaemonsets/status]
+  verbs: [patch]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: approval-reporter}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: approval-reporter}
+subjects:
+- {apiGroup: rbac.authorization.k8s.io, kind: User, name: reporter}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
@@ -163,6 +184,7 @@ func TestAPIApproval(t *testing.T) {
 			{"one who may both removes the need", "both", "", unwaved, true},
 			{"one who may both forges", "both", "/status", approvedBy("someone"), false},
 			{"the operator reports", "operator", "/status", reported, true},
+			{"one who may only patch a status reports", "reporter", "/status", reported, false},
 			{"the operator approves", "operator", "/status", approvedBy("operator"), false},
 			{"an administrator repairs a status", "", "/status", reported, true},
 		} {

@@ -80,7 +80,9 @@ func ApprovalOf(wave, revision, template string) string {
 	return wave + "@" + short
 }
 
-func (p *pass) approvalOf(w *Wave) string { return ApprovalOf(w.Name, p.strategy.Revision, p.strategy.Template) }
+func (p *pass) approvalOf(w *Wave) string {
+	return ApprovalOf(w.Name, p.strategy.Revision, p.strategy.Template)
+}
 
 // Approvals returns the approvals of a rollout: the one in its status, and the value of its annotation.
 func Approvals(annotations map[string]string, status *v1alpha1.WaveApproval) []string {

@@ -110,8 +110,9 @@ func (e *Engine) Reconcile(ctx context.Context, request ctrl.Request, pass func(
 	return e.Retries.Result(ctx, request.NamespacedName, wake, err), nil
 }
 
-// Forget drops the metrics of a rollout that is gone, and that it waits, was admitted, and was in a wave.
+// Forget drops the metrics and the Events of a rollout that is gone, and that it waits, was admitted, and was in a wave.
 func (e *Engine) Forget(key types.NamespacedName) {
+	e.mentions.forget(key)
 	e.Waiting.Set(key, false)
 	e.admitted.Delete(key)
 	e.ended.Delete(key)

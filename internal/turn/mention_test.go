@@ -7,9 +7,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/events"
+	"moult.dev/moult/internal/fleet"
 	"moult.dev/moult/internal/kind/nodeturn"
 	unit "moult.dev/moult/internal/rollout"
 )
@@ -18,12 +20,12 @@ import (
 func TestMentioned(t *testing.T) {
 	e, rollout := &Engine{}, &v1alpha1.NodeRollout{ObjectMeta: metav1.ObjectMeta{Name: "os"}}
 	for _, node := range []string{"b", "a"} {
-		p := &Pass[*nodeturn.Turn]{Engine: e, UID: "1"}
+		p := &Pass[*nodeturn.Turn]{Engine: e, Key: types.NamespacedName{Name: "1"}}
 		p.Mention(events.HostsUpdated(&v1alpha1.NodeRollout{}, "1.2"), node)
 		p.Mention(events.HostsRebooting(rollout, ""), "c")
 	}
-	(&Pass[*nodeturn.Turn]{Engine: e, UID: "2"}).Mention(events.HostsStarted(rollout), "d")
-	p := &Pass[*nodeturn.Turn]{Engine: e, UID: "1", Object: rollout, Now: now}
+	(&Pass[*nodeturn.Turn]{Engine: e, Key: types.NamespacedName{Name: "2"}}).Mention(events.HostsStarted(rollout), "d")
+	p := &Pass[*nodeturn.Turn]{Engine: e, Key: types.NamespacedName{Name: "1"}, Object: rollout, Now: now}
 	p.Turns = []*nodeturn.Turn{{Unit: unit.Unit{State: v1alpha1.UnitUpdating}}}
 	want := []events.Event{
 		{Object: rollout, Type: "Normal", Reason: "Rebooting", Message: "Hosts are ordered to reboot into their update: Nodes c"},
@@ -42,5 +44,17 @@ func TestMentioned(t *testing.T) {
 	p.Turns = nil
 	if last := p.Mentioned(); len(last) != 1 {
 		t.Errorf("mentioned %v", last)
+	}
+}
+
+// Nothing is kept of a rollout that is gone.
+func TestMentionsForgotten(t *testing.T) {
+	e, key := &Engine{Waiting: &fleet.Waiters{}, Waves: &fleet.Waves{}}, types.NamespacedName{Name: "os"}
+	p := &Pass[*nodeturn.Turn]{Engine: e, Key: key, Now: now}
+	p.Mention(events.HostsStarted(&v1alpha1.NodeRollout{}), "a")
+	p.Mentioned()
+	p.Mention(events.HostsStarted(&v1alpha1.NodeRollout{}), "b")
+	if e.Forget(key); len(e.mentions.next)+len(e.mentions.last) > 0 {
+		t.Errorf("it keeps %v and %v", e.mentions.next, e.mentions.last)
 	}
 }

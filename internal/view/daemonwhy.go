@@ -45,6 +45,13 @@ func (d *daemonSet) explain(part *Part) {
 	part.Unit.Canary = part.Unit.Canary || d.onCanary(name)
 	s := d.State(name)
 	if s == nil {
+		if indexOf(d.lines, name) < 0 {
+			why := d.problem
+			if !d.hasPods {
+				why = cmp.Or(why, "its pods can't be listed")
+			}
+			part.unjudged(why)
+		}
 		for _, pod := range d.podsOn(name) {
 			part.Pods = append(part.Pods, describePod(&daemonset.Pod{Pod: pod, State: daemonset.StateOfPod(pod, 0, d.cluster.now)}, false))
 		}

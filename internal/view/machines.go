@@ -32,7 +32,7 @@ type machines struct {
 	assumed int
 }
 
-// Untold is the state of a node when only the operator knows whether it is outdated.
+// Untold is the state of a node when only the operator knows whether it is outdated, or when the rollout does not judge it.
 const Untold v1alpha1.UnitState = "Untold"
 
 // Machine is a machine's part in a turn, as the status of its NodeRollout records it.

@@ -374,7 +374,7 @@ func TestWhyHosts(t *testing.T) {
 			}),
 			node: offering("n", "1.19.0", "1.20.3"), other: "its spec.nodeSelector asks for pool=blue",
 		},
-		"invalid": {rollout: aNodeRollout(isInvalid), node: offering("n", "1.19.0", "1.20.3"), state: v1alpha1.UnitOutdated},
+		"invalid": {rollout: aNodeRollout(isInvalid), node: offering("n", "1.19.0", "1.20.3"), state: Untold},
 		"not decodable": {
 			rollout: aNodeRollout(func(nr *v1alpha1.NodeRollout) { nr.Spec.HostUpdate = nil }), node: upToDate("n", "1"), other: "spec.hostUpdate must be given: {} brings hosts to the newest version that they have to offer",
 		},

@@ -129,6 +129,9 @@ func (u *units) rollout() Rollout {
 func (u *units) explain(part *Part) {
 	name := part.Unit.Node
 	part.OptedOut = slices.ContainsFunc(u.engineUnits, func(u rollout.Unit) bool { return u.Node == name && u.OptedOut })
+	if !u.judged && indexOf(u.nodes, name) < 0 {
+		part.unjudged(u.problem)
+	}
 	if !u.decided {
 		return
 	}

@@ -157,6 +157,11 @@ func (c *Cluster) Why(name string) (Why, bool) {
 	return w, true
 }
 
+// unjudged says that the rollout does not judge the node, and why, if that is known.
+func (p *Part) unjudged(why string) {
+	p.Unit.State, p.Unit.Message = Untold, "the rollout has not judged the node: "+cmp.Or(why, "its status does not list the node")
+}
+
 // addChecks adds the result of every check, and the node's place in the order. It adds nothing if the node does not wait to start.
 func (p *Part) addChecks(e rollout.Explanation) {
 	if e.Place == 0 {

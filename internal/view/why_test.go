@@ -4,6 +4,7 @@ package view
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -193,6 +194,24 @@ func TestWhyDoesNotCountEvictions(t *testing.T) {
 	}
 }
 
+// A rollout that is not valid judges no node, and says why.
+func TestWhyUnjudged(t *testing.T) {
+	none := aNodeRollout(func(r *v1alpha1.NodeRollout) {
+		r.Spec.NodeSelector = metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Resembles"}}}
+	})
+	claim := own()
+	claim.UID = none.UID
+	c := See(nil, []corev1.Node{aNode("n", claimed(claim))}, nil, now)
+	c.nodeRollouts = []v1alpha1.NodeRollout{none}
+	why, _ := c.Why("n")
+	if len(why.Rollouts) != 1 {
+		t.Fatalf("%+v", why)
+	}
+	if u := why.Rollouts[0].Unit; u.State != Untold || !strings.Contains(u.Message, "has not judged the node: spec.nodeSelector is invalid") {
+		t.Errorf("%+v", u)
+	}
+}
+
 // TestSteering: what a person has done to a rollout, or is to do.
 func TestSteering(t *testing.T) {
 	canary := strategic(func(s *v1alpha1.Strategy) {
@@ -202,7 +221,7 @@ func TestSteering(t *testing.T) {
 	failed.Failed = &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonJobFailed, Time: *at(minute)}
 
 	r := See([]upgradev1.Plan{aPlan(canary)}, []corev1.Node{aNode("c", labelled(hash)), aNode("n")}, nil, now).Rollouts()[0]
-	if w := r.Wave; w == nil || w.State != v1alpha1.WaveWaitingForApproval || w.ApproveWith != "canary@"+hash {
+	if w := r.Wave; w == nil || w.State != v1alpha1.WaveWaitingForApproval || !strings.HasPrefix(w.ApproveWith, "canary@"+hash+"/") {
 		t.Errorf("wave: %+v", w)
 	}
 	if i := slices.IndexFunc(r.Nodes, func(n Node) bool { return n.Node == "n" }); r.Nodes[i].Reason != v1alpha1.ReasonWaitingForApproval {

@@ -105,6 +105,7 @@ func TestChartEqualsManifests(t *testing.T) {
 			"dashboard.enabled=true,dashboard.tlsSecretName=moult-dashboard-tls",
 			"resources: [CONFIG/default, CONFIG/dashboard]\ncomponents: [CONFIG/dashboard/certificate]\n",
 		},
+		"approval": {"approval.enabled=true", "resources: [CONFIG/default, CONFIG/approval]\n"},
 		"replacement": {
 			"replacement.enabled=true,replacement.kubeadm=true,replacement.etcdFromHost=true",
 			"resources: [CONFIG/default]\ncomponents: [CONFIG/replacement, CONFIG/replacement/kubeadm, CONFIG/replacement/etcd]\n",

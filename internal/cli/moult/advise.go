@@ -111,7 +111,7 @@ func advise(w *view.Why, p *view.Part, now time.Time) []string {
 		a.add("the label {label} keeps it out: without it the node is selected")
 	case u.State == v1alpha1.UnitFailed:
 		a.failed()
-	case u.State == view.Untold && u.Reason == "":
+	case u.State == view.Untold && u.Reason == "" && p.Replaces:
 		a.add("the operator's metrics and the cloud show which machines are outdated: kubectl get nr {name} -o jsonpath='{.status.scaleSets}'")
 	case u.State == v1alpha1.UnitOutdated && p.Place > 0 && !p.Waits():
 		a.add(hintNext)

@@ -45,7 +45,7 @@ func drawPart(l *text.Lines, w *view.Why, p *view.Part, now time.Time) {
 		drawPod(l, &p.Pods[i], r.Version, now)
 	}
 	drawCanary(l, p)
-	unexplained := len(p.Checks) == 0 && p.Unit.State == v1alpha1.UnitOutdated && !p.OptedOut
+	unexplained := len(p.Checks) == 0 && (p.Unit.State == v1alpha1.UnitOutdated || p.Unit.State == view.Untold && !p.Replaces) && !p.OptedOut
 	if unexplained || r.State == view.Pending || r.State == view.Stalled {
 		l.Add(stateStyles[r.State].Of("  the rollout is "+string(r.State)), since(r.Since, r.Message, now))
 	}

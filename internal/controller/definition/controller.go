@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"moult.dev/moult/internal/fleet"
@@ -47,10 +48,12 @@ type Controller struct {
 	mu sync.RWMutex
 	// lacks says what is wrong with a definition, by its name.
 	lacks map[string]error
+	// came says which definition came after the start.
+	came chan error
 }
 
 // NewController returns a controller of the definitions in wanted, by name. Those that are nil were not there at the start. When one of these
-// comes, all kinds are refused until the operator starts again. changed is called when what is refused may have changed. Of the wanted schemas only
+// comes, all kinds are refused, and the operator ends with an error, so that it starts again. changed is called when what is refused may have changed. Of the wanted schemas only
 // the status is kept: the others take megabytes.
 func NewController(wanted map[string]*apiextensionsv1.CustomResourceDefinition, changed func()) *Controller {
 	for _, want := range wanted {
@@ -59,7 +62,7 @@ func NewController(wanted map[string]*apiextensionsv1.CustomResourceDefinition, 
 			maps.DeleteFunc(schema.Properties, func(name string, _ apiextensionsv1.JSONSchemaProps) bool { return name != "status" })
 		}
 	}
-	return &Controller{wanted: wanted, changed: changed, lacks: map[string]error{}}
+	return &Controller{wanted: wanted, changed: changed, lacks: map[string]error{}, came: make(chan error, 1)}
 }
 
 // Refused says why objects of a kind are not carried out, or returns nil. The definitions of kinds whose names begin with this one count too:
@@ -88,6 +91,9 @@ func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error
 			return err
 		}
 	}
+	if err := m.Add(manager.RunnableFunc(c.endWhenOneCame)); err != nil {
+		return fmt.Errorf("watching for definitions, %w", err)
+	}
 	isWanted := predicate.NewPredicateFuncs(func(o client.Object) bool {
 		_, is := c.wanted[o.GetName()]
 		return is
@@ -99,15 +105,30 @@ func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error
 		Complete(c)
 }
 
+// endWhenOneCame returns an error, which ends the operator, when a definition has come that was not there at the start.
+func (c *Controller) endWhenOneCame(ctx context.Context) error {
+	select {
+	case err := <-c.came:
+		return err
+	case <-ctx.Done():
+		return nil
+	}
+}
+
 // Reconcile compares one definition.
 func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	name, have := request.Name, &apiextensionsv1.CustomResourceDefinition{}
 	if err := c.live.Get(ctx, request.NamespacedName, have); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(fmt.Errorf("reading CustomResourceDefinition %s, %w", name, err))
 	}
-	lacks := fmt.Errorf("CustomResourceDefinition %s is there, and was not when the operator started: start the operator again", name)
+	lacks := fmt.Errorf("CustomResourceDefinition %s is there, and was not when the operator started: the operator starts again", name)
 	if want := c.wanted[name]; want != nil {
 		lacks = compare(want, have)
+	} else {
+		select {
+		case c.came <- lacks:
+		default: // It is known already.
+		}
 	}
 	c.mu.Lock()
 	before := c.lacks[name]

@@ -133,7 +133,11 @@ func (p *pass) suspend(ctx context.Context) {
 			s.suspending = trouble{}
 			continue
 		case !wanted && slices.ContainsFunc(p.others, func(r *v1alpha1.NodeRollout) bool { return slices.ContainsFunc(r.Status.Turns, isIn) }):
-			s.suspended, s.suspending = new(bool), trouble{} // The other rollout resumes it.
+			// The other rollout resumes it. If both end at once each sees the other's turns: so this one looks again.
+			s.suspended, s.suspending = nil, trouble{}
+			if p.rollout.DeletionTimestamp != nil {
+				s.suspended = new(bool)
+			}
 			continue
 		case s.suspending.isDelayed(p.Now):
 			p.at(s.suspending.until)

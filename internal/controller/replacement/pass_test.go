@@ -1170,8 +1170,18 @@ func TestSuspendedByAnother(t *testing.T) {
 		for range 2 {
 			p.suspend(t.Context())
 		}
-		if diff := cmp.Diff(tc.want, told); diff != "" || p.maybeSuspended(s) {
-			t.Errorf("%s: %s, %v", name, diff, p.maybeSuspended(s))
+		if diff := cmp.Diff(tc.want, told); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+		// The other's turns may have ended in the same instant.
+		p.others = nil
+		if p.suspend(t.Context()); len(told) != 1 || told[0] {
+			t.Errorf("%s: then it was told %v", name, told)
+		}
+		// A rollout that is deleted does not wait for the other.
+		p.others, s.suspended, p.rollout.DeletionTimestamp = []*v1alpha1.NodeRollout{another}, nil, &metav1.Time{Time: noon}
+		if p.suspend(t.Context()); p.maybeSuspended(s) {
+			t.Errorf("%s: it is kept", name)
 		}
 	}
 }
