@@ -653,6 +653,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: state
       type:
         namedType: dev.moult.moult.api.v1alpha1.WaveState
+    - name: template
+      type:
+        scalar: string
     - name: updated
       type:
         scalar: numeric

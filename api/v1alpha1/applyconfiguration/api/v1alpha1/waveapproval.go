@@ -7,11 +7,11 @@ package v1alpha1
 // WaveApprovalApplyConfiguration represents a declarative configuration of the WaveApproval type for use
 // with apply.
 //
-// WaveApproval is a person's approval of one wave at one revision. It is in the status so that RBAC can grant approving apart from
+// WaveApproval is a person's approval of one wave at one revision and template. It is in the status so that RBAC can grant approving apart from
 // editing: approvers may patch the subresource status. The policy in config/approval admits an approval only from users with the verb
 // approve on the rollout, only in their own name, and lets users with no other right to the status change nothing else there.
 type WaveApprovalApplyConfiguration struct {
-	// of is the approved wave and revision: the value of status.wave.approveWith.
+	// of is the approved wave, revision and template: the value of status.wave.approveWith.
 	Of *string `json:"of,omitempty"`
 	// by is the user who approved, by the name that the API server knows. The policy in config/approval proves it.
 	By *string `json:"by,omitempty"`

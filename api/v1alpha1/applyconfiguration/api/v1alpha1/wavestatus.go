@@ -35,6 +35,9 @@ type WaveStatusApplyConfiguration struct {
 	// approveWith is what approves this wave when it needs approval: the value of status.approval.of, or of the annotation
 	// moult.dev/approve.
 	ApproveWith *string `json:"approveWith,omitempty"`
+	// template identifies what is done to nodes at the revision, if a wave needs approval: the Jobs of a Plan, or how a NodeRollout
+	// drains and changes nodes. With another template the rollout returns to the first wave that needs approval.
+	Template *string `json:"template,omitempty"`
 }
 
 // WaveStatusApplyConfiguration constructs a declarative configuration of the WaveStatus type for use with
@@ -120,5 +123,13 @@ func (b *WaveStatusApplyConfiguration) WithUpdated(value int32) *WaveStatusApply
 // If called multiple times, the ApproveWith field is set to the value of the last call.
 func (b *WaveStatusApplyConfiguration) WithApproveWith(value string) *WaveStatusApplyConfiguration {
 	b.ApproveWith = &value
+	return b
+}
+
+// WithTemplate sets the Template field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Template field is set to the value of the last call.
+func (b *WaveStatusApplyConfiguration) WithTemplate(value string) *WaveStatusApplyConfiguration {
+	b.Template = &value
 	return b
 }
