@@ -88,7 +88,7 @@ func Next(before []v1alpha1.Run, o Observation, now time.Time) []v1alpha1.Run {
 
 // advance updates a run that goes on.
 func advance(r *v1alpha1.Run, o *Observation, at metav1.Time) {
-	if a := o.Approval; a != nil && o.Wave != nil && strings.HasSuffix(a.Of, rollout.ApprovalOf("", o.Wave.Revision)) {
+	if a := o.Approval; a != nil && o.Wave != nil && strings.HasSuffix(a.Of, rollout.ApprovalOf("", o.Wave.Revision, o.Wave.Template)) {
 		r.ApprovedBy = a.By
 	}
 	if r.StartedAt == nil && (o.Counts.Updating > 0 || o.Counts.Failed > 0 || len(o.Took) > 0) {
