@@ -35,13 +35,17 @@ func TestTemplate(t *testing.T) {
 		change func(*v1alpha1.NodeRolloutSpec)
 		other  bool
 	}{
-		"nothing":    {func(*v1alpha1.NodeRolloutSpec) {}, false},
-		"a pause":    {func(s *v1alpha1.NodeRolloutSpec) { s.Strategy = &v1alpha1.Strategy{Paused: true} }, false},
-		"health":     {func(s *v1alpha1.NodeRolloutSpec) { s.Health = &v1alpha1.NodeHealth{MinReadySeconds: 1} }, false},
-		"a version":  {func(s *v1alpha1.NodeRolloutSpec) { s.HostUpdate.Version = "1.2.3" }, false},
-		"the drain":  {func(s *v1alpha1.NodeRolloutSpec) { s.Drain = &v1alpha1.NodeDrain{DisableEviction: true} }, true},
-		"the hooks":  {func(s *v1alpha1.NodeRolloutSpec) { s.HostUpdate.Hooks = &v1alpha1.RebootHooks{BeforeReboot: []string{"a"}} }, true},
-		"no balance": {func(s *v1alpha1.NodeRolloutSpec) { s.HostUpdate.ExcludeFromLoadBalancers = &v1alpha1.LoadBalancerExclusion{Disabled: true} }, true},
+		"nothing":   {func(*v1alpha1.NodeRolloutSpec) {}, false},
+		"a pause":   {func(s *v1alpha1.NodeRolloutSpec) { s.Strategy = &v1alpha1.Strategy{Paused: true} }, false},
+		"health":    {func(s *v1alpha1.NodeRolloutSpec) { s.Health = &v1alpha1.NodeHealth{MinReadySeconds: 1} }, false},
+		"a version": {func(s *v1alpha1.NodeRolloutSpec) { s.HostUpdate.Version = "1.2.3" }, false},
+		"the drain": {func(s *v1alpha1.NodeRolloutSpec) { s.Drain = &v1alpha1.NodeDrain{DisableEviction: true} }, true},
+		"the hooks": {func(s *v1alpha1.NodeRolloutSpec) {
+			s.HostUpdate.Hooks = &v1alpha1.RebootHooks{BeforeReboot: []string{"a"}}
+		}, true},
+		"no balance": {func(s *v1alpha1.NodeRolloutSpec) {
+			s.HostUpdate.ExcludeFromLoadBalancers = &v1alpha1.LoadBalancerExclusion{Disabled: true}
+		}, true},
 	} {
 		changed := spec()
 		tc.change(changed)
