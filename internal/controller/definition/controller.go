@@ -53,7 +53,8 @@ type Controller struct {
 }
 
 // NewController returns a controller of the definitions in wanted, by name. Those that are nil were not there at the start. When one of these
-// comes, all kinds are refused, and the operator ends with an error, so that it starts again. changed is called when what is refused may have changed. Of the wanted schemas only
+// comes, all kinds are refused, and the operator ends with an error, so that it starts again. changed is called when
+// what is refused may have changed. Of the wanted schemas only
 // the status is kept: the others take megabytes.
 func NewController(wanted map[string]*apiextensionsv1.CustomResourceDefinition, changed func()) *Controller {
 	for _, want := range wanted {
