@@ -37,8 +37,10 @@ type Fleet struct {
 	// records are the records of evictions that count.
 	records records
 	// store holds the Nodes; nil before SetupWithManager. absent returns deleted Nodes that budgets still count.
-	store  toolscache.Store
-	absent func(context.Context) ([]*corev1.Node, error)
+	store toolscache.Store
+	// budgetStore holds the budgets; nil before SetupWithManager, and without budgets.
+	budgetStore toolscache.Store
+	absent      func(context.Context) ([]*corev1.Node, error)
 
 	listening sync.RWMutex
 	listeners []func()
@@ -98,6 +100,15 @@ func (f *Fleet) Snapshot(ctx context.Context) (Snapshot, error) { return f.Snaps
 // SnapshotFor returns the fleet for a rollout whose own pods a workloads gate looks at, as "Kind/namespace/name". What it lacks closes no gate:
 // otherwise broken pods of a rollout would keep it from replacing them.
 func (f *Fleet) SnapshotFor(ctx context.Context, workload string) (Snapshot, error) {
+	return f.snapshot(ctx, workload, "")
+}
+
+// SnapshotOf returns the fleet with one budget alone, or with all for "".
+func (f *Fleet) SnapshotOf(ctx context.Context, budget string) (Snapshot, error) {
+	return f.snapshot(ctx, "", budget)
+}
+
+func (f *Fleet) snapshot(ctx context.Context, workload, budget string) (Snapshot, error) {
 	objects, err := f.list(ctx)
 	if err != nil {
 		return Snapshot{}, err
@@ -112,7 +123,7 @@ func (f *Fleet) SnapshotFor(ctx context.Context, workload string) (Snapshot, err
 	}
 	s.Replaced = f.replaced.byNode()
 	s.Evicted, s.RecordsEnd = f.records.counting(s.Evicted, f.gates.clock.Now())
-	s.Budgets, err = f.budgets(ctx, s.Evicted, workload)
+	s.Budgets, err = f.budgets(ctx, s.Evicted, workload, budget)
 	return s, err
 }
 
@@ -177,23 +188,42 @@ func (f *Fleet) list(ctx context.Context) ([]*corev1.Node, error) {
 	return objects, nil
 }
 
-// budgets returns the budgets with the gates that are closed now, sorted by name. What the workload except lacks closes no gate.
-func (f *Fleet) budgets(ctx context.Context, evicted []*corev1.Node, except string) ([]rollout.Budget, error) {
-	var list v1alpha1.NodeDisruptionBudgetList
-	if f.NoBudgets {
-		return nil, nil
+// listBudgets returns the budgets of the cache, unsorted. Decisions need not wait for writes of their statuses.
+func (f *Fleet) listBudgets(ctx context.Context) ([]*v1alpha1.NodeDisruptionBudget, error) {
+	if f.budgetStore != nil {
+		return objectsOf[*v1alpha1.NodeDisruptionBudget](f.budgetStore), nil // A list would copy each.
 	}
-	// Decisions need not wait for writes of budgets' statuses.
+	var list v1alpha1.NodeDisruptionBudgetList
 	if err := f.client.List(ctx, &list, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
 		return nil, fmt.Errorf("listing budgets, %w", err)
 	}
-	budgets := make([]rollout.Budget, 0, len(list.Items))
+	objects := make([]*v1alpha1.NodeDisruptionBudget, len(list.Items))
 	for i := range list.Items {
-		if from := &list.Items[i]; from.DeletionTimestamp == nil {
+		objects[i] = &list.Items[i]
+	}
+	return objects, nil
+}
+
+// budgets returns the budgets with the gates that are closed now, sorted by name: only this one, or all for "". What the workload except lacks
+// closes no gate.
+func (f *Fleet) budgets(ctx context.Context, evicted []*corev1.Node, except, only string) ([]rollout.Budget, error) {
+	if f.NoBudgets {
+		return nil, nil
+	}
+	objects, err := f.listBudgets(ctx)
+	if err != nil {
+		return nil, err
+	}
+	budgets := make([]rollout.Budget, 0, len(objects))
+	for _, from := range objects {
+		if from.DeletionTimestamp == nil && (only == "" || only == from.Name) {
 			b := f.gates.rulesOf(from).budget
 			f.gates.addClosedGates(from, &b, evicted, except)
 			budgets = append(budgets, b)
 		}
+	}
+	if only != "" {
+		return budgets, nil
 	}
 	f.gates.forgetOthers(budgets)
 	slices.SortFunc(budgets, func(a, b rollout.Budget) int { return strings.Compare(a.Name, b.Name) })

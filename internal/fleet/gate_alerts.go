@@ -154,7 +154,7 @@ func (p *poller) recordAnswer(all model.Vector, err error) {
 	}
 	p.mu.Unlock()
 	if changed {
-		p.gates.notice()
+		p.gates.changed() // Pods need not be searched again.
 	}
 }
 

@@ -10,6 +10,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -23,6 +26,8 @@ const Coalesce = 50 * time.Millisecond
 // Waiters are the rollouts of one controller that wait for a budget. They also enqueue rollouts for causes that no watch of the controller shows.
 type Waiters struct {
 	all sync.Map
+	// busy are the rollouts with a turn in progress.
+	busy sync.Map
 
 	mu    sync.Mutex
 	queue workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -35,6 +40,39 @@ func (w *Waiters) Set(rollout types.NamespacedName, waits bool) {
 	} else {
 		w.all.Delete(rollout)
 	}
+}
+
+// SetBusy records whether a rollout has a turn in progress. Nodes bound how many have one.
+func (w *Waiters) SetBusy(rollout types.NamespacedName, busy bool) {
+	if busy {
+		w.busy.Store(rollout, nil)
+	} else {
+		w.busy.Delete(rollout)
+	}
+}
+
+// Add enqueues a rollout for a change outside of it. Those without a turn in progress come last: thousands of them may wait on the same nodes.
+func (w *Waiters) Add(queue workqueue.TypedRateLimitingInterface[reconcile.Request], rollout reconcile.Request, after time.Duration) {
+	if q, ok := queue.(priorityqueue.PriorityQueue[reconcile.Request]); ok {
+		q.AddWithOpts(priorityqueue.AddOpts{After: after, Priority: w.priority(rollout.NamespacedName)}, rollout)
+	} else {
+		queue.AddAfter(rollout, after)
+	}
+}
+
+func (w *Waiters) priority(rollout types.NamespacedName) *int {
+	if _, busy := w.busy.Load(rollout); busy {
+		return ptr.To(0)
+	}
+	return ptr.To(handler.LowPriority)
+}
+
+// Prioritize sets the priority of a result by the same rule. A rollout without a turn that looks again at once keeps its priority.
+func (w *Waiters) Prioritize(rollout types.NamespacedName, result reconcile.Result, failed bool) reconcile.Result {
+	if p := w.priority(rollout); *p == 0 || failed || result.RequeueAfter > StatusInterval {
+		result.Priority = p
+	}
+	return result
 }
 
 // ForBudget reports whether a unit waits for a budget, for the health of nodes, or for another rollout on the node. Changes outside
@@ -56,7 +94,7 @@ func (w *Waiters) Source(f *Fleet) source.Source {
 		f.OnChange(func() {
 			for rollout := range w.all.Range {
 				key, _ := rollout.(types.NamespacedName)
-				w.Wake(key)
+				w.Add(queue, reconcile.Request{NamespacedName: key}, Coalesce)
 			}
 		})
 		return nil

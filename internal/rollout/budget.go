@@ -163,14 +163,18 @@ type account struct {
 	domainMessage map[string]string
 }
 
-// openAccounts computes the state of all budgets in one loop over the nodes. Then it finds the budgets of each candidate.
+// openAccounts computes the state of all budgets of candidates in one loop over the nodes. Then it finds the budgets of each candidate.
 // Labels are read faster in one loop over all candidates than by the checks of one candidate after another.
 func (p *pass) openAccounts() {
 	p.opened = true
 	accounts := make([]*account, 0, len(p.fleet.Budgets))
 	for i := range p.fleet.Budgets {
+		b := &p.fleet.Budgets[i]
+		if !slices.ContainsFunc(p.candidates, func(c candidate) bool { return b.selects(c.node) }) {
+			continue // It is not asked for.
+		}
 		accounts = append(accounts, &account{
-			Budget: &p.fleet.Budgets[i], Account: Account{Limit: -1, Domains: map[string]int{}}, domainMessage: map[string]string{},
+			Budget: b, Account: Account{Limit: -1, Domains: map[string]int{}}, domainMessage: map[string]string{},
 		})
 	}
 	for name, n := range p.fleet.Nodes {

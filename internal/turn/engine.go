@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -21,7 +22,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
@@ -90,16 +90,16 @@ func (e *Engine) podEnded(pod *corev1.Pod) {
 	}
 }
 
-// NewController returns the builder of a controller of this kind. Changes of rollouts, Nodes, drained pods and budgets wake rollouts. ofNode
-// is made by Soon or Sooner. The caller adds further watches, and completes the builder.
-func (e *Engine) NewController(m ctrl.Manager, name string, threads int, rollouts client.Object, ofNode handler.Funcs) (*builder.Builder, error) {
+// NewController returns the builder of a controller of this kind. Changes of rollouts, Nodes, drained pods and budgets wake rollouts; those of
+// Nodes after a delay, to the rollouts that ofNode returns. The caller adds further watches, and completes the builder.
+func (e *Engine) NewController(m ctrl.Manager, name string, threads int, rollouts client.Object, after time.Duration, ofNode MapFunc) (*builder.Builder, error) {
 	if err := m.Add(manager.RunnableFunc(e.followPods)); err != nil {
 		return nil, fmt.Errorf("following pods, %w", err)
 	}
 	return ctrl.NewControllerManagedBy(m).
 		Named(name).
 		For(rollouts, builder.WithPredicates(RolloutChanged)).
-		Watches(&corev1.Node{}, ofNode, builder.WithPredicates(NodeChanged)).
+		Watches(&corev1.Node{}, OfNode(e.Waiting, after, ofNode), builder.WithPredicates(NodeChanged)).
 		WatchesRawSource(e.Waiting.Source(e.Fleet)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: max(1, threads)}), nil
 }
@@ -107,13 +107,15 @@ func (e *Engine) NewController(m ctrl.Manager, name string, threads int, rollout
 // Reconcile runs one pass of a rollout. It requeues the rollout for the time that the pass returns, or earlier after an error.
 func (e *Engine) Reconcile(ctx context.Context, request ctrl.Request, pass func(context.Context, types.NamespacedName) (time.Time, error)) (ctrl.Result, error) {
 	wake, err := pass(ctx, request.NamespacedName)
-	return e.Retries.Result(ctx, request.NamespacedName, wake, err), nil
+	result := e.Retries.Result(ctx, request.NamespacedName, wake, err)
+	return e.Waiting.Prioritize(request.NamespacedName, result, err != nil && !apierrors.IsConflict(err)), nil
 }
 
 // Forget drops the metrics and the Events of a rollout that is gone, and that it waits, was admitted, and was in a wave.
 func (e *Engine) Forget(key types.NamespacedName) {
 	e.mentions.forget(key)
 	e.Waiting.Set(key, false)
+	e.Waiting.SetBusy(key, false)
 	e.admitted.Delete(key)
 	e.ended.Delete(key)
 	e.Waves.Forget(key)

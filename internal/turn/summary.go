@@ -79,6 +79,7 @@ func (p *Pass[T]) Summarize(phase func(T) (v1alpha1.Phase, time.Time, string)) S
 			g.Counts.Waiting++
 		}
 	}
+	p.Waiting.SetBusy(p.Key, g.Counts.Updating > 0)
 	g.Updating, g.Failed, g.started = Oldest(g.Updating), Oldest(g.Failed), Oldest(g.started)
 	g.Waiting, g.reasons = Waiting(&p.Decision, failed, &g.Progress)
 	if g.Counts.Updating == 0 && !retries {

@@ -5,6 +5,7 @@ package turn
 import (
 	"context"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,16 +33,21 @@ import (
 type MapFunc func(ctx context.Context, objects ...client.Object) []reconcile.Request
 
 // Soon enqueues the requests of an object after fleet.Coalesce, so that one reconcile covers several changes.
-func Soon(requests MapFunc) handler.Funcs { return after(fleet.Coalesce, requests) }
+func Soon(requests MapFunc) handler.Funcs {
+	return after(requests, func(q queue, r reconcile.Request) { q.AddAfter(r, fleet.Coalesce) })
+}
 
-// Sooner is like Soon after 20 ms, for rollouts whose turns have many short steps.
-func Sooner(requests MapFunc) handler.Funcs { return after(20*time.Millisecond, requests) }
+// OfNode enqueues the requests of a Node after a delay: first the rollouts with a turn in progress.
+func OfNode(w *fleet.Waiters, delay time.Duration, requests MapFunc) handler.Funcs {
+	return after(requests, func(q queue, r reconcile.Request) { w.Add(q, r, delay) })
+}
 
-func after(delay time.Duration, requests MapFunc) handler.Funcs {
-	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+func after(requests MapFunc, enqueue func(queue, reconcile.Request)) handler.Funcs {
 	add := func(ctx context.Context, q queue, objects ...client.Object) {
 		for _, r := range requests(ctx, objects...) {
-			q.AddAfter(r, delay)
+			enqueue(q, r)
 		}
 	}
 	return handler.Funcs{
@@ -81,10 +87,12 @@ func rolloutsOfNode(c client.Reader, kind schema.GroupVersionKind, namespace str
 				delete(found, key)
 				return
 			}
-			selector := nodeSelector(r)
-			for _, o := range objects {
-				if selector.Matches(labels.Set(o.GetLabels())) {
-					found[key] = true
+			if slices.ContainsFunc(objects, func(o client.Object) bool { return mayMatch(r, o.GetLabels()) }) {
+				selector := nodeSelector(r)
+				for _, o := range objects {
+					if selector.Matches(labels.Set(o.GetLabels())) {
+						found[key] = true
+					}
 				}
 			}
 		})
@@ -131,6 +139,18 @@ func EachRollout(ctx context.Context, c client.Reader, kind schema.GroupVersionK
 	for i := range list.Items {
 		do(&list.Items[i])
 	}
+}
+
+// mayMatch reports whether the labels of a node have each of a rollout's matchLabels. To read all of a selector takes many times as long.
+func mayMatch(r *unstructured.Unstructured, of map[string]string) bool {
+	content, _, _ := unstructured.NestedFieldNoCopy(r.Object, "spec", "nodeSelector", "matchLabels")
+	wanted, _ := content.(map[string]any) // nodeSelector refuses any other type.
+	for key, value := range wanted {
+		if have, ok := of[key]; !ok || value != have {
+			return false
+		}
+	}
+	return true
 }
 
 // nodeSelector returns the selector of a rollout. A malformed selector selects nothing.

@@ -51,7 +51,10 @@ const (
 // Thousands of generated objects of each kind, most of them broken, hosts that report nonsense, and channels, a Prometheus and a cloud that answer it
 // do not end the operator, fill its memory, or keep one rollout of each kind from its end.
 func TestHostileObjects(t *testing.T) {
-	const count = 1000 // Of each kind.
+	count := 1000 // Of each kind.
+	if n, err := strconv.Atoi(os.Getenv("MOULT_COUNT")); err == nil {
+		count = n
+	}
 	ctx, h := newHarness(t, buildOperator(t))
 	var err error
 	if h.journal.only, err = labels.Parse("!" + hostile); err != nil {

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -88,10 +89,17 @@ func (c *Controller) wakeAll(_ context.Context, q workqueue.TypedRateLimitingInt
 func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	// The budgets are read before the snapshot, so that no status claims to reflect a later generation.
 	var budgets v1alpha1.NodeDisruptionBudgetList
-	if err := c.client.List(ctx, &budgets); err != nil {
-		return ctrl.Result{}, fmt.Errorf("listing budgets, %w", err)
+	if request == all {
+		if err := c.client.List(ctx, &budgets, client.UnsafeDisableDeepCopy); err != nil {
+			return ctrl.Result{}, fmt.Errorf("listing budgets, %w", err)
+		}
+	} else {
+		budgets.Items = make([]v1alpha1.NodeDisruptionBudget, 1)
+		if err := c.client.Get(ctx, request.NamespacedName, &budgets.Items[0]); client.IgnoreNotFound(err) != nil {
+			return ctrl.Result{}, fmt.Errorf("reading a budget, %w", err)
+		}
 	}
-	s, err := c.fleet.Snapshot(ctx)
+	s, err := c.fleet.SnapshotOf(ctx, request.Name)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -103,13 +111,13 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		if !s.RecordsEnd.IsZero() {
 			result.RequeueAfter = max(s.RecordsEnd.Sub(now), time.Millisecond)
 		}
-	} else if !slices.ContainsFunc(s.Budgets, func(b rollout.Budget) bool { return b.Name == request.Name }) {
+	} else if len(s.Budgets) == 0 {
 		metrics.ForgetBudget(request.Name)
 	}
 	for i := range budgets.Items {
 		b := &budgets.Items[i]
-		of := slices.IndexFunc(s.Budgets, func(of rollout.Budget) bool { return of.Name == b.Name })
-		if of < 0 || request != all && request.Name != b.Name {
+		of, found := slices.BinarySearchFunc(s.Budgets, b.Name, func(of rollout.Budget, name string) int { return strings.Compare(of.Name, name) })
+		if !found {
 			continue
 		}
 		next, err := c.report(ctx, b, &s.Budgets[of], &s.Fleet, now)

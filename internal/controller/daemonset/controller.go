@@ -34,10 +34,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/events"
 	"moult.dev/moult/internal/fleet"
 	"moult.dev/moult/internal/kind/daemonset"
 	"moult.dev/moult/internal/metrics"
+	"moult.dev/moult/internal/rollout"
 	"moult.dev/moult/internal/turn"
 )
 
@@ -96,7 +98,7 @@ func NewController(clk clock.PassiveClock, c client.Client, live client.Reader, 
 func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	key := request.NamespacedName
 	wake, err := c.reconcile(ctx, key)
-	return c.retries.Result(ctx, key, wake, err), nil
+	return c.queued.Prioritize(key, c.retries.Result(ctx, key, wake, err), err != nil && !apierrors.IsConflict(err)), nil
 }
 
 // pass is one reconcile of an ExtendedDaemonSet.
@@ -124,6 +126,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	if eds.UID == "" || eds.DeletionTimestamp != nil {
 		c.memory.Delete(key)
 		c.queued.Set(key, false)
+		c.queued.SetBusy(key, false)
 		c.fleet.SetReplaced(key, nil)
 		metrics.ForgetDaemonSet(key)
 		return wake, nil // Its objects are deleted with it.
@@ -171,6 +174,7 @@ func (p *pass) run(ctx context.Context) error {
 	if err := p.decide(ctx); err != nil {
 		return err
 	}
+	p.queued.SetBusy(p.key, len(p.Decision.Start) > 0 || slices.ContainsFunc(p.Units, func(u rollout.Unit) bool { return u.State == v1alpha1.UnitUpdating }))
 	p.queued.Set(p.key, slices.ContainsFunc(p.Decision.Waiting, fleet.ForBudget) || p.Canary != nil)
 	return errors.Join(p.apply(ctx), p.report(ctx))
 }

@@ -5,6 +5,7 @@ package daemonset
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -23,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+	"moult.dev/moult/internal/fleet"
 	"moult.dev/moult/internal/kind/daemonset"
 	"moult.dev/moult/internal/turn"
 )
@@ -93,7 +95,7 @@ func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error
 		For(&edsv1.ExtendedDaemonSet{}, builder.WithPredicates(turn.RolloutChanged)).
 		Watches(&edsv1.ExtendedDaemonSetReplicaSet{}, turn.Soon(ofLabel)).
 		Watches(&edsv1.ExtendedDaemonsetSetting{}, turn.Soon(ofReference)).
-		Watches(&corev1.Node{}, turn.Soon(c.all), builder.WithPredicates(turn.NodeChanged)).
+		Watches(&corev1.Node{}, turn.OfNode(c.queued, fleet.Coalesce, c.ofNode), builder.WithPredicates(turn.NodeChanged)).
 		WatchesRawSource(source.Kind[client.Object](c.Pods, &corev1.Pod{}, turn.Soon(ofLabel))).
 		WatchesRawSource(c.queued.Source(c.fleet)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: max(1, c.options.Threads)}).
@@ -121,6 +123,23 @@ func ofReference(_ context.Context, objects ...client.Object) (requests []reconc
 	for _, o := range objects {
 		if s, ok := o.(*edsv1.ExtendedDaemonsetSetting); ok {
 			requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: s.Namespace, Name: daemonset.ReferenceOf(s)}})
+		}
+	}
+	return requests
+}
+
+// ofNode returns the ExtendedDaemonSets whose template selects a Node before or after a change, and those that replace a DaemonSet.
+func (c *Controller) ofNode(ctx context.Context, objects ...client.Object) (requests []reconcile.Request) {
+	var list edsv1.ExtendedDaemonSetList
+	if err := c.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		log.FromContext(ctx).Error(err, "ExtendedDaemonSets can't be listed")
+	}
+	for i := range list.Items {
+		eds := &list.Items[i]
+		selector := labels.SelectorFromSet(eds.Spec.Template.Spec.NodeSelector)
+		selects := func(o client.Object) bool { return selector.Matches(labels.Set(o.GetLabels())) }
+		if eds.Annotations[edsv1.AnnotationOldDaemonset] != "" || slices.ContainsFunc(objects, selects) {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(eds)})
 		}
 	}
 	return requests

@@ -4,6 +4,7 @@ package hostupdate
 
 import (
 	"context"
+	"time"
 
 	ctrl "sigs.k8s.io/controller-runtime"
 
@@ -13,7 +14,7 @@ import (
 // SetupWithManager makes the manager run this controller.
 func (c *Controller) SetupWithManager(_ context.Context, m ctrl.Manager) error {
 	b, err := c.NewController(m, "noderollout.hostupdate", c.options.Threads, turn.Object(),
-		turn.Sooner(turn.RolloutsOfNode(c.Client, false)))
+		20*time.Millisecond, turn.RolloutsOfNode(c.Client, false)) // Turns have many short steps.
 	if err != nil {
 		return err
 	}

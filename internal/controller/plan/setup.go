@@ -108,7 +108,7 @@ func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error
 		return fmt.Errorf("indexing jobs and pods, %w", err)
 	}
 	b, err := c.NewController(m, "plan.rollout", c.options.Threads, newStored(),
-		turn.Soon(turn.PlansOfNode(c.Client, groupVersionKind, c.options.Namespace)))
+		fleet.Coalesce, turn.PlansOfNode(c.Client, groupVersionKind, c.options.Namespace))
 	if err != nil {
 		return err
 	}

@@ -50,12 +50,23 @@ func (p *pass) ambiguity() error {
 func (p *pass) readOthers(ctx context.Context) error {
 	all, err := replacements(ctx, p.Client)
 	for i := range all {
+		if !hasMachines(&all[i]) {
+			continue
+		}
 		r, malformed, err := turnof.Decode(&all[i])
 		if err == nil && malformed == nil && r.Name != p.rollout.Name && p.sameCloud(r.Spec.Replacement) {
 			p.others = append(p.others, r)
 		}
 	}
 	return err
+}
+
+// hasMachines reports whether a stored NodeRollout names scale sets, or has found some, or has turns.
+func hasMachines(stored *unstructured.Unstructured) bool {
+	return slices.ContainsFunc([][]string{{"spec", "replacement", "scaleSets"}, {"status", "scaleSets"}, {"status", "turns"}}, func(path []string) bool {
+		list, _, _ := unstructured.NestedFieldNoCopy(stored.Object, path...)
+		return list != nil
+	})
 }
 
 // scaleSetsOf are the names of the scale sets of a NodeRollout.
