@@ -214,6 +214,7 @@ func (f *Fleet) budgets(ctx context.Context, evicted []*corev1.Node, except, onl
 	if err != nil {
 		return nil, err
 	}
+	slices.SortFunc(objects, func(a, b *v1alpha1.NodeDisruptionBudget) int { return strings.Compare(a.Name, b.Name) })
 	budgets := make([]rollout.Budget, 0, len(objects))
 	for _, from := range objects {
 		if from.DeletionTimestamp == nil && (only == "" || only == from.Name) {
@@ -226,6 +227,5 @@ func (f *Fleet) budgets(ctx context.Context, evicted []*corev1.Node, except, onl
 		return budgets, nil
 	}
 	f.gates.forgetOthers(budgets)
-	slices.SortFunc(budgets, func(a, b rollout.Budget) int { return strings.Compare(a.Name, b.Name) })
 	return budgets, nil
 }

@@ -45,8 +45,9 @@ type poller struct {
 	// answered is the time of the last valid answer, and active its number of alerts by name.
 	answered time.Time
 	active   map[string]int
-	// err is the error of the last query, if it failed.
-	err error
+	// err is the error of the last query, if it failed, and failure says so. Each snapshot asks for it, and the error may quote megabytes.
+	err     error
+	failure string
 }
 
 // newPoller reads an alerts gate. The error names the field.
@@ -149,6 +150,12 @@ func (p *poller) recordAnswer(all model.Vector, err error) {
 	// The gate may have closed while the answer was overdue.
 	changed := err != nil || p.err != nil || p.isOverdue(now) || !equality.Semantic.DeepEqual(active, p.active)
 	p.err = err
+	if err != nil {
+		p.failure = "Prometheus does not answer: " + short(err.Error())
+	}
+	if secret, ok := errors.AsType[secretError](err); ok {
+		p.failure = secret.Error()
+	}
 	if err == nil {
 		p.answered, p.active = now, active
 	}
@@ -168,13 +175,9 @@ func (p *poller) judge() (closed rollout.Block, ignored string) {
 	case p.answered.IsZero() && p.err == nil:
 		return rollout.Block{Gate: v1alpha1.ReasonAlertsUnreachable, Message: "Prometheus has not been queried yet"}, ""
 	case p.isOverdue(now):
-		err := p.err
-		if err == nil {
-			err = fmt.Errorf("the last answer was at %s", p.answered.UTC().Format(time.RFC3339))
-		}
-		message := "Prometheus does not answer: " + short(err.Error())
-		if secret, ok := errors.AsType[secretError](err); ok {
-			message = secret.Error()
+		message := p.failure
+		if p.err == nil {
+			message = "Prometheus does not answer: the last answer was at " + p.answered.UTC().Format(time.RFC3339)
 		}
 		if p.gate.WhenUnreachable == v1alpha1.UnreachableOpen {
 			return rollout.Block{}, message

@@ -4,6 +4,7 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -330,4 +331,15 @@ func TestPollersStartAndStop(t *testing.T) {
 	stop()
 	running.Wait() // All have ended.
 	s.set(func(http.ResponseWriter, *http.Request) { t.Error("it is still asked") })
+}
+
+// An error may quote an answer of megabytes. Each snapshot of the fleet asks for the message.
+func TestAlertsGateShortensErrors(t *testing.T) {
+	b := newBench(t)
+	from := budgetWith(t, "{alerts: {url: 'http://127.0.0.1:1'}}")
+	p := b.poller(from)
+	p.recordAnswer(nil, errors.New(strings.Repeat("x", 3<<20)))
+	if got := len(p.failure); got > 2*longest {
+		t.Errorf("the message has %d bytes", got)
+	}
 }
