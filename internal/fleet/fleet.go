@@ -122,7 +122,7 @@ func (f *Fleet) snapshot(ctx context.Context, workload, budget string) (Snapshot
 		s = s.with(absent)
 	}
 	s.Replaced = f.replaced.byNode()
-	s.Evicted, s.RecordsEnd = f.records.counting(s.Evicted, f.gates.clock.Now())
+	s.Evicted, s.RecordsEnd = f.records.counting(s.Evicted, s.Nodes, f.gates.clock.Now())
 	s.Budgets, err = f.budgets(ctx, s.Evicted, workload, budget)
 	return s, err
 }

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -32,7 +33,15 @@ type workloadsRule struct {
 	// kinds are those that the gate names, and watches their watches.
 	kinds   []v1alpha1.WorkloadKind
 	watches []*watch
+
+	mu sync.Mutex
+	// missing are the selected workloads that lack pods, sorted, at a version.
+	missing []missing
+	version uint64
 }
+
+// missing is what a workload lacks.
+type missing struct{ workload, text string }
 
 // newWorkloads returns the watches of the workloads, by their kind.
 func newWorkloads(g *gates) map[string]*watch {
@@ -199,8 +208,23 @@ func (g *gates) closedByWorkloads(rule *workloadsRule, nodes labels.Selector, ev
 	return firstOf(append(g.missingEvicted(nodes, evicted), g.missingSelected(rule, except)...), "; ")
 }
 
-// missingSelected returns the selected workloads that lack pods, but for except.
-func (g *gates) missingSelected(rule *workloadsRule, except string) (missing []string) {
+// missingSelected returns the selected workloads that lack pods, but for except. It looks at all again only after a relevant change.
+func (g *gates) missingSelected(rule *workloadsRule, except string) (texts []string) {
+	version := g.version.Load()
+	rule.mu.Lock()
+	defer rule.mu.Unlock()
+	if rule.version != version {
+		rule.missing, rule.version = g.findMissing(rule), version
+	}
+	for _, m := range rule.missing {
+		if m.workload != except {
+			texts = append(texts, m.text)
+		}
+	}
+	return texts
+}
+
+func (g *gates) findMissing(rule *workloadsRule) (all []missing) {
 	look := func(w *watch, kind string, lackOf func(client.Object) string) {
 		for _, o := range objectsOf[client.Object](w.store) {
 			lacks := lackOf(o)
@@ -209,11 +233,11 @@ func (g *gates) missingSelected(rule *workloadsRule, except string) (missing []s
 			}
 			job, isJob := o.(*batchv1.Job)
 			name := client.ObjectKeyFromObject(o).String()
-			if isJob && !g.isProtected(job) || kind+"/"+name == except {
+			if isJob && !g.isProtected(job) {
 				continue
 			}
 			if rollout.SelectsNamespace(rule.namespaces, o.GetNamespace(), g.namespaceLabels) {
-				missing = append(missing, kind+" "+name+" "+lacks)
+				all = append(all, missing{kind + "/" + name, kind + " " + name + " " + lacks})
 			}
 		}
 	}
@@ -225,8 +249,8 @@ func (g *gates) missingSelected(rule *workloadsRule, except string) (missing []s
 	for i, kind := range rule.kinds {
 		look(rule.watches[i], kind.Kind, shortageOfKind(kind))
 	}
-	slices.Sort(missing)
-	return missing
+	slices.SortFunc(all, func(a, b missing) int { return strings.Compare(a.text, b.text) })
+	return all
 }
 
 // missingEvicted returns the workloads that were evicted from selected nodes and are not available again.

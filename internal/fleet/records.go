@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/rollout"
 )
 
 // RecordFor is how long a record of evictions counts after the last turn on its node. A record that appears on a node without a turn does not
@@ -39,7 +40,7 @@ func (f *Fleet) ExpectRecord(node string) {
 }
 
 // counting returns the nodes whose records count, and when the first of them ends; zero if none does.
-func (r *records) counting(nodes []*corev1.Node, now time.Time) (counting []*corev1.Node, end time.Time) {
+func (r *records) counting(nodes []*corev1.Node, known map[string]*rollout.Node, now time.Time) (counting []*corev1.Node, end time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	start := r.seen == nil
@@ -48,7 +49,7 @@ func (r *records) counting(nodes []*corev1.Node, now time.Time) (counting []*cor
 	}
 	for _, n := range nodes {
 		of, value := r.seen[n.Name], n.Annotations[v1alpha1.AnnotationEvicted]
-		claimed := isClaimed(n)
+		claimed := isClaimed(n, known[n.Name])
 		switch {
 		case claimed || start:
 			of = record{value, now}
@@ -69,8 +70,13 @@ func (r *records) counting(nodes []*corev1.Node, now time.Time) (counting []*cor
 	return counting, end
 }
 
-// isClaimed reports whether a node is in a turn.
-func isClaimed(n *corev1.Node) bool {
-	claims, err := v1alpha1.ParseClaims(n.Annotations)
-	return err == nil && slices.ContainsFunc(claims, func(c v1alpha1.Claim) bool { return !c.RecordsResult() })
+// isClaimed reports whether a node is in a turn. Its claims are parsed once; a deleted node, which has no UID, is not among the known ones.
+func isClaimed(n *corev1.Node, known *rollout.Node) bool {
+	var claims []v1alpha1.Claim
+	if n.UID != "" && known != nil {
+		claims = known.Claims
+	} else {
+		claims, _ = v1alpha1.ParseClaims(n.Annotations) // Claims that can't be read are none.
+	}
+	return slices.ContainsFunc(claims, func(c v1alpha1.Claim) bool { return !c.RecordsResult() })
 }

@@ -49,7 +49,7 @@ func TestRecordsThatCount(t *testing.T) {
 				if s.record != "" {
 					nodes = append(nodes, n)
 				}
-				got, end := b.records.counting(nodes, b.clock.Now())
+				got, end := b.records.counting(nodes, nil, b.clock.Now())
 				if (len(got) == 1) != s.want || (s.want && s.claims == "") != end.After(b.clock.Now()) {
 					t.Errorf("step %d: %d count, until %s", i, len(got), end)
 				}
