@@ -100,15 +100,6 @@ func (f *Fleet) Snapshot(ctx context.Context) (Snapshot, error) { return f.Snaps
 // SnapshotFor returns the fleet for a rollout whose own pods a workloads gate looks at, as "Kind/namespace/name". What it lacks closes no gate:
 // otherwise broken pods of a rollout would keep it from replacing them.
 func (f *Fleet) SnapshotFor(ctx context.Context, workload string) (Snapshot, error) {
-	return f.snapshot(ctx, workload, "")
-}
-
-// SnapshotOf returns the fleet with one budget alone, or with all for "".
-func (f *Fleet) SnapshotOf(ctx context.Context, budget string) (Snapshot, error) {
-	return f.snapshot(ctx, "", budget)
-}
-
-func (f *Fleet) snapshot(ctx context.Context, workload, budget string) (Snapshot, error) {
 	objects, err := f.list(ctx)
 	if err != nil {
 		return Snapshot{}, err
@@ -123,7 +114,7 @@ func (f *Fleet) snapshot(ctx context.Context, workload, budget string) (Snapshot
 	}
 	s.Replaced = f.replaced.byNode()
 	s.Evicted, s.RecordsEnd = f.records.counting(s.Evicted, s.Nodes, f.gates.clock.Now())
-	s.Budgets, err = f.budgets(ctx, s.Evicted, workload, budget)
+	s.Budgets, err = f.budgets(ctx, s.Evicted, workload)
 	return s, err
 }
 
@@ -188,43 +179,31 @@ func (f *Fleet) list(ctx context.Context) ([]*corev1.Node, error) {
 	return objects, nil
 }
 
-// listBudgets returns the budgets of the cache, unsorted. Decisions need not wait for writes of their statuses.
-func (f *Fleet) listBudgets(ctx context.Context) ([]*v1alpha1.NodeDisruptionBudget, error) {
-	if f.budgetStore != nil {
-		return objectsOf[*v1alpha1.NodeDisruptionBudget](f.budgetStore), nil // A list would copy each.
-	}
-	var list v1alpha1.NodeDisruptionBudgetList
-	if err := f.client.List(ctx, &list, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
-		return nil, fmt.Errorf("listing budgets, %w", err)
-	}
-	objects := make([]*v1alpha1.NodeDisruptionBudget, len(list.Items))
-	for i := range list.Items {
-		objects[i] = &list.Items[i]
-	}
-	return objects, nil
-}
-
-// budgets returns the budgets with the gates that are closed now, sorted by name: only this one, or all for "". What the workload except lacks
-// closes no gate.
-func (f *Fleet) budgets(ctx context.Context, evicted []*corev1.Node, except, only string) ([]rollout.Budget, error) {
+// budgets returns the budgets with the gates that are closed now, sorted by name. What the workload except lacks closes no gate.
+func (f *Fleet) budgets(ctx context.Context, evicted []*corev1.Node, except string) ([]rollout.Budget, error) {
 	if f.NoBudgets {
 		return nil, nil
 	}
-	objects, err := f.listBudgets(ctx)
-	if err != nil {
-		return nil, err
+	var objects []*v1alpha1.NodeDisruptionBudget
+	if f.budgetStore != nil { // A list would copy each. Decisions need not wait for writes of their statuses.
+		objects = objectsOf[*v1alpha1.NodeDisruptionBudget](f.budgetStore)
+	} else {
+		var list v1alpha1.NodeDisruptionBudgetList
+		if err := f.client.List(ctx, &list, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
+			return nil, fmt.Errorf("listing budgets, %w", err)
+		}
+		for i := range list.Items {
+			objects = append(objects, &list.Items[i])
+		}
 	}
 	slices.SortFunc(objects, func(a, b *v1alpha1.NodeDisruptionBudget) int { return strings.Compare(a.Name, b.Name) })
 	budgets := make([]rollout.Budget, 0, len(objects))
 	for _, from := range objects {
-		if from.DeletionTimestamp == nil && (only == "" || only == from.Name) {
+		if from.DeletionTimestamp == nil {
 			b := f.gates.rulesOf(from).budget
 			f.gates.addClosedGates(from, &b, evicted, except)
 			budgets = append(budgets, b)
 		}
-	}
-	if only != "" {
-		return budgets, nil
 	}
 	f.gates.forgetOthers(budgets)
 	return budgets, nil

@@ -269,7 +269,7 @@ func TestGatesOfABudgetThatChanges(t *testing.T) {
 	if got := blocks(); got != 1 {
 		t.Errorf("%d blocks of the new one", got)
 	}
-	if _, err := b.budgets(t.Context(), nil, "", ""); err != nil { // The API has no budgets.
+	if _, err := b.budgets(t.Context(), nil, ""); err != nil { // The API has no budgets.
 		t.Fatal(err)
 	}
 	if got := len(b.gates.rules); got != 0 {

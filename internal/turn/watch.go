@@ -87,13 +87,10 @@ func rolloutsOfNode(c client.Reader, kind schema.GroupVersionKind, namespace str
 				delete(found, key)
 				return
 			}
-			if slices.ContainsFunc(objects, func(o client.Object) bool { return mayMatch(r, o.GetLabels()) }) {
-				selector := nodeSelector(r)
-				for _, o := range objects {
-					if selector.Matches(labels.Set(o.GetLabels())) {
-						found[key] = true
-					}
-				}
+			if slices.ContainsFunc(objects, func(o client.Object) bool {
+				return mayMatch(r, o.GetLabels()) && nodeSelector(r).Matches(labels.Set(o.GetLabels()))
+			}) {
+				found[key] = true
 			}
 		})
 		return Requests(found)

@@ -89,17 +89,10 @@ func (c *Controller) wakeAll(_ context.Context, q workqueue.TypedRateLimitingInt
 func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	// The budgets are read before the snapshot, so that no status claims to reflect a later generation.
 	var budgets v1alpha1.NodeDisruptionBudgetList
-	if request == all {
-		if err := c.client.List(ctx, &budgets, client.UnsafeDisableDeepCopy); err != nil {
-			return ctrl.Result{}, fmt.Errorf("listing budgets, %w", err)
-		}
-	} else {
-		budgets.Items = make([]v1alpha1.NodeDisruptionBudget, 1)
-		if err := c.client.Get(ctx, request.NamespacedName, &budgets.Items[0]); client.IgnoreNotFound(err) != nil {
-			return ctrl.Result{}, fmt.Errorf("reading a budget, %w", err)
-		}
+	if err := c.client.List(ctx, &budgets, client.UnsafeDisableDeepCopy); err != nil {
+		return ctrl.Result{}, fmt.Errorf("listing budgets, %w", err)
 	}
-	s, err := c.fleet.SnapshotOf(ctx, request.Name)
+	s, err := c.fleet.Snapshot(ctx)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -111,11 +104,14 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		if !s.RecordsEnd.IsZero() {
 			result.RequeueAfter = max(s.RecordsEnd.Sub(now), time.Millisecond)
 		}
-	} else if len(s.Budgets) == 0 {
+	} else if !slices.ContainsFunc(s.Budgets, func(b rollout.Budget) bool { return b.Name == request.Name }) {
 		metrics.ForgetBudget(request.Name)
 	}
 	for i := range budgets.Items {
 		b := &budgets.Items[i]
+		if request != all && request.Name != b.Name {
+			continue
+		}
 		of, found := slices.BinarySearchFunc(s.Budgets, b.Name, func(of rollout.Budget, name string) int { return strings.Compare(of.Name, name) })
 		if !found {
 			continue

@@ -174,7 +174,8 @@ func (p *pass) run(ctx context.Context) error {
 	if err := p.decide(ctx); err != nil {
 		return err
 	}
-	p.queued.SetBusy(p.key, len(p.Decision.Start) > 0 || slices.ContainsFunc(p.Units, func(u rollout.Unit) bool { return u.State == v1alpha1.UnitUpdating }))
+	isUpdating := func(u rollout.Unit) bool { return u.State == v1alpha1.UnitUpdating }
+	p.queued.SetBusy(p.key, len(p.Decision.Start) > 0 || slices.ContainsFunc(p.Units, isUpdating))
 	p.queued.Set(p.key, slices.ContainsFunc(p.Decision.Waiting, fleet.ForBudget) || p.Canary != nil)
 	return errors.Join(p.apply(ctx), p.report(ctx))
 }

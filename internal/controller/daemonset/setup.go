@@ -129,30 +129,28 @@ func ofReference(_ context.Context, objects ...client.Object) (requests []reconc
 }
 
 // ofNode returns the ExtendedDaemonSets whose template selects a Node before or after a change, and those that replace a DaemonSet.
-func (c *Controller) ofNode(ctx context.Context, objects ...client.Object) (requests []reconcile.Request) {
-	var list edsv1.ExtendedDaemonSetList
-	if err := c.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		log.FromContext(ctx).Error(err, "ExtendedDaemonSets can't be listed")
-	}
-	for i := range list.Items {
-		eds := &list.Items[i]
+func (c *Controller) ofNode(ctx context.Context, objects ...client.Object) []reconcile.Request {
+	return c.list(ctx, "", func(eds *edsv1.ExtendedDaemonSet) bool {
 		selector := labels.SelectorFromSet(eds.Spec.Template.Spec.NodeSelector)
-		selects := func(o client.Object) bool { return selector.Matches(labels.Set(o.GetLabels())) }
-		if eds.Annotations[edsv1.AnnotationOldDaemonset] != "" || slices.ContainsFunc(objects, selects) {
-			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(eds)})
-		}
-	}
-	return requests
+		return eds.Annotations[edsv1.AnnotationOldDaemonset] != "" ||
+			slices.ContainsFunc(objects, func(o client.Object) bool { return selector.Matches(labels.Set(o.GetLabels())) })
+	})
 }
 
 // all returns the ExtendedDaemonSets in the object's namespace. For a Node, which has no namespace, it returns all.
-func (c *Controller) all(ctx context.Context, objects ...client.Object) (requests []reconcile.Request) {
+func (c *Controller) all(ctx context.Context, objects ...client.Object) []reconcile.Request {
+	return c.list(ctx, objects[0].GetNamespace(), func(*edsv1.ExtendedDaemonSet) bool { return true })
+}
+
+func (c *Controller) list(ctx context.Context, namespace string, wanted func(*edsv1.ExtendedDaemonSet) bool) (requests []reconcile.Request) {
 	var list edsv1.ExtendedDaemonSetList
-	if err := c.client.List(ctx, &list, client.InNamespace(objects[0].GetNamespace()), client.UnsafeDisableDeepCopy); err != nil {
+	if err := c.client.List(ctx, &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 		log.FromContext(ctx).Error(err, "ExtendedDaemonSets can't be listed")
 	}
 	for i := range list.Items {
-		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+		if wanted(&list.Items[i]) {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+		}
 	}
 	return requests
 }

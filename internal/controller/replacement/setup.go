@@ -11,12 +11,10 @@ import (
 	turnof "moult.dev/moult/internal/turn"
 )
 
-// waitingForClouds is how many reconciles share a thread, because most of them wait for an answer.
-const waitingForClouds = 4
-
 // SetupWithManager makes the manager run this controller.
 func (c *Controller) SetupWithManager(_ context.Context, m ctrl.Manager) error {
-	b, err := c.NewController(m, "noderollout.replacement", waitingForClouds*c.options.Threads, turnof.Object(),
+	// Most reconciles wait for a cloud.
+	b, err := c.NewController(m, "noderollout.replacement", 4*c.options.Threads, turnof.Object(),
 		fleet.Coalesce, turnof.RolloutsOfNode(c.Client, true))
 	if err != nil {
 		return err
