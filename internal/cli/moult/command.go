@@ -53,3 +53,91 @@ Exit codes: 0 done; 1 it failed, or check found a problem; 2 status --until-comp
 	c.color.Add(root, "color", `"always", "never", or "auto": on a terminal, unless $NO_COLOR is set. Default auto.`, "auto", "always", "never")
 	root.AddCommand(newStatus(c), newList(c), newEvents(c), newHistory(c), newReport(c), newWhy(c), newPreview(c), newUI(c), newCheck(c), newNotify(c),
 		newVersion(c), newUninstallCheck(c))
+	for _, verb := range []func(*steerCommand) *cobra.Command{newPause, newResume, newAbort, newUndo, newApprove, newRetry} {
+		root.AddCommand(verb(&steerCommand{command: c}))
+	}
+	for _, cmd := range root.Commands() {
+		cmd.RunE = within(timeout, cmd.RunE)
+	}
+	return root
+}
+
+// help makes a command with two lines of help, of which the first is its summary, and examples.
+func help(use, lines, examples string) *cobra.Command {
+	short, _, _ := strings.Cut(lines, "\n")
+	return &cobra.Command{Use: use, Short: strings.TrimSuffix(short, "."), Long: lines, Example: examples}
+}
+
+// within limits how long a command runs; 0 does not.
+func within(timeout *time.Duration, run func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		if *timeout <= 0 {
+			return run(cmd, args)
+		}
+		passed := exitError{fmt.Errorf("--timeout %s has passed", *timeout), exitTimeout}
+		ctx, cancel := context.WithTimeoutCause(cmd.Context(), *timeout, passed)
+		defer cancel()
+		cmd.SetContext(ctx)
+		if err := run(cmd, args); err == nil || errors.Is(err, passed) || !errors.Is(context.Cause(ctx), passed) {
+			return err
+		}
+		return passed // Some clients return an error of their own then.
+	}
+}
+
+// Exit codes besides 0 and 1.
+const (
+	exitStalled = 2
+	exitTimeout = 3
+)
+
+// exitError is an error with its own exit code.
+type exitError struct {
+	error
+	code int
+}
+
+// ExitCode is the exit code of the program.
+func (e exitError) ExitCode() int { return e.code }
+
+// terminal is what the command writes to, with colours as --color says.
+func (c *command) terminal() text.Terminal {
+	t := text.TerminalOf(c.Out)
+	if c.color != nil && slices.Contains([]string{"always", "never"}, c.color.Value) {
+		t.Colour = c.color.Value == "always"
+	}
+	return t
+}
+
+// print writes lines for people.
+func (c *command) print(l text.Lines) error {
+	_, err := c.Out.Write(l.Text(0, c.terminal().Colour))
+	return err
+}
+
+// printTable writes rows below a header, in kubectl's layout.
+func (c *command) printTable(rows [][]string) error {
+	table := printers.GetNewTabWriter(c.Out)
+	for _, row := range rows {
+		for i := range row {
+			row[i] = text.Clean(row[i])
+		}
+		fmt.Fprintln(table, strings.Join(row, "\t"))
+	}
+	return table.Flush()
+}
+
+// note says what could not be read.
+func (c *command) note(src *source.Source) {
+	for _, note := range src.Notes {
+		fmt.Fprintln(c.ErrOut, note)
+	}
+}
+
+// identified is what programs need to know of content that is no object of the API.
+type identified struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+}
+
+func identify(kind string) identified { return identified{flags.Version, kind} }

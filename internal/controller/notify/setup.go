@@ -80,8 +80,8 @@ func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error
 	b := ctrl.NewControllerManagedBy(m).
 		Named("notify.webhook").
 		WithOptions(controller.Options{MaxConcurrentReconciles: maxWebhooks + 1}).
-		WatchesRawSource(source.Kind[client.Object](own, &corev1.Secret{}, turn.Sooner(c.configAndAll))).
-		WatchesRawSource(source.Kind[client.Object](own, &corev1.ConfigMap{}, turn.Sooner(c.configAndAll), predicate.AnnotationChangedPredicate{}))
+		WatchesRawSource(source.Kind[client.Object](own, &corev1.Secret{}, turn.Soon(c.configAndAll))).
+		WatchesRawSource(source.Kind[client.Object](own, &corev1.ConfigMap{}, turn.Soon(c.configAndAll), predicate.AnnotationChangedPredicate{}))
 	for _, kind := range c.options.Kinds {
 		b = b.WatchesRawSource(source.Kind[client.Object](m.GetCache(), object(kind), turn.Soon(c.ofRollout)))
 	}

@@ -25,6 +25,13 @@ func TestReadClaims(t *testing.T) {
 	}
 }
 
+func TestShort(t *testing.T) {
+	if got := Short("x"); got != "x" {
+		t.Errorf("got %s", got)
+	}
+	got := Short("x" + strings.Repeat("ü", longest))
+	if len(got) > longest || len(got) < longest-3 || !utf8.ValidString(got) || !strings.HasSuffix(got, "ü…") {
+		t.Errorf("%d bytes: %s", len(got), got)
 	}
 }
 
@@ -52,3 +59,5 @@ func TestTemplate(t *testing.T) {
 		if other := template(changed) != template(spec()); other != tc.other {
 			t.Errorf("%s: another template: %v", name, other)
 		}
+	}
+}
