@@ -79,7 +79,6 @@ func (p *Pass[T]) Summarize(phase func(T) (v1alpha1.Phase, time.Time, string)) S
 			g.Counts.Waiting++
 		}
 	}
-	p.Waiting.SetBusy(p.Key, g.Counts.Updating > 0)
 	g.Updating, g.Failed, g.started = Oldest(g.Updating), Oldest(g.Failed), Oldest(g.started)
 	g.Waiting, g.reasons = Waiting(&p.Decision, failed, &g.Progress)
 	if g.Counts.Updating == 0 && !retries {
@@ -98,8 +97,9 @@ func (g *Summary) judgeHalt(halted *rollout.Wait) {
 	g.Stuck = g.Halted != "" || g.Counts.Failed > 0 && held
 }
 
-// Measure sets the metrics of the rollout's units.
+// Measure sets the metrics of the rollout's units, and whether the rollout comes before others that wait.
 func (p *Pass[T]) Measure(g *Summary) {
+	p.Waiting.SetBusy(p.Key, g.Counts.Updating > 0)
 	metrics.SetUnits(p.Name(), g.states, g.reasons)
 	metrics.SetTurns(p.Name(), g.started)
 }

@@ -76,12 +76,12 @@ func TestCompare(t *testing.T) {
 		want   string
 	}{
 		"its own":            {sets, own(t, sets), ""},
-		"a peer's":           {sets, peers(t, sets), "lacks status.approval, status.observedGeneration, status.updating, status.waiting, status.wave, so"},
+		"a peer's":           {sets, peers(t, sets), "lacks status.approval, status.history, status.observedGeneration, status.updating, status.waiting, status.wave, so"},
 		"a peer's revisions": {"extendeddaemonsetreplicasets", peers(t, "extendeddaemonsetreplicasets"), ""},
 		"a peer's settings":  {"extendeddaemonsetsettings", peers(t, "extendeddaemonsetsettings"), ""},
 		"a peer's Plans": {
 			"plans", peers(t, "plans"),
-			"lacks status.approval, status.conditions[].observedGeneration, status.counts, status.failed, status.lastComplete, status.observedGeneration, status.rolledBack, status.turnSeconds, " +
+			"lacks status.approval, status.conditions[].observedGeneration, status.counts, status.failed, status.history, status.lastComplete, status.observedGeneration, status.rolledBack, status.turnSeconds, " +
 				"status.updating, status.waiting, status.wave, so",
 		},
 		"another version":    {sets, change(func(v *version) { v.Name = "v1" }), "lacks version v1alpha1, so"},
