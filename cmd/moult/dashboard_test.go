@@ -212,7 +212,7 @@ func TestAPIDashboardRole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, part := range strings.Split(string(manifest), "\n---\n") {
+	for part := range strings.SplitSeq(string(manifest), "\n---\n") {
 		var kind metav1.TypeMeta
 		if err := yaml.Unmarshal([]byte(part), &kind); err != nil {
 			t.Fatal(err)

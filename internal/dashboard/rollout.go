@@ -104,7 +104,7 @@ func (s *Server) rolloutPage(request *http.Request, at *State) (string, g.Group,
 // historyRows are the rows of the table of runs.
 func historyRows(runs []v1alpha1.Run) (rows []g.Group) {
 	for _, row := range view.HistoryRows(runs) {
-		rows = append(rows, g.Group(g.Map(row, func(cell string) g.Node { return words(cell) })))
+		rows = append(rows, g.Map(row, func(cell string) g.Node { return words(cell) }))
 	}
 	return rows
 }

@@ -329,8 +329,7 @@ func TestPollersStartAndStop(t *testing.T) {
 		t.Error("a poller is left of a budget that was deleted")
 	}
 	stop()
-	running.Wait() // All have ended.
-	s.set(func(http.ResponseWriter, *http.Request) { t.Error("it is still asked") })
+	running.Wait() // All have ended: the server may still get a request that was under way.
 }
 
 // An error may quote an answer of megabytes. Each snapshot of the fleet asks for the message.

@@ -143,7 +143,7 @@ func TestRuns(t *testing.T) {
 func TestRandomRuns(t *testing.T) {
 	reasons := []v1alpha1.Reason{"", "A", "B", "C", "D", "E", "F", "G"}
 	for seed := range uint64(40) {
-		r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // A test repeats it.
+		r := rand.New(rand.NewPCG(seed, 1))
 		var runs []v1alpha1.Run
 		second, revision := 0, 0
 		for range 60 {
@@ -221,7 +221,7 @@ func TestSize(t *testing.T) {
 
 func TestCreatedBy(t *testing.T) {
 	entry := func(manager, subresource, fields string, second int) metav1.ManagedFieldsEntry {
-		return metav1.ManagedFieldsEntry{Manager: manager, Subresource: subresource, Time: at(second), FieldsV1: &metav1.FieldsV1{Raw: []byte(fields)}}
+		return metav1.ManagedFieldsEntry{Manager: manager, Subresource: subresource, Time: at(second), FieldsV1: metav1.NewFieldsV1(fields)}
 	}
 	o := &metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{
 		entry("helm", "", `{"f:spec":{"f:version":{}}}`, 1), entry("argocd-controller", "", `{"f:spec":{"f:version":{}}}`, 3),
