@@ -55,7 +55,7 @@ type Run struct {
 	ApprovedBy string `json:"approvedBy,omitempty"`
 	// createdAt is when the operator first saw an outdated node.
 	// +required
-	CreatedAt metav1.Time `json:"createdAt,omitempty,omitzero"`
+	CreatedAt metav1.Time `json:"createdAt"`
 	// startedAt is when the first node was taken.
 	// +optional
 	StartedAt *metav1.Time `json:"startedAt,omitempty"`
@@ -113,23 +113,23 @@ type Run struct {
 type RunFailure struct {
 	// reason of the failures.
 	// +required
-	Reason Reason `json:"reason,omitempty"`
+	Reason Reason `json:"reason"`
 	// nodes is the most nodes that were failed so at the same time.
 	// +required
-	Nodes int32 `json:"nodes,omitempty"`
+	Nodes int32 `json:"nodes"`
 }
 
 // RunTurns describes how long turns took.
 type RunTurns struct {
 	// count is how many turns it describes.
 	// +required
-	Count int32 `json:"count,omitempty"`
+	Count int32 `json:"count"`
 	// medianSeconds is the duration that half of the turns did not exceed, to a tenth of it.
 	// +required
-	MedianSeconds int32 `json:"medianSeconds,omitempty"`
+	MedianSeconds int32 `json:"medianSeconds"`
 	// p95Seconds is the duration that 95 % of the turns did not exceed, to a tenth of it.
 	// +required
-	P95Seconds int32 `json:"p95Seconds,omitempty"`
+	P95Seconds int32 `json:"p95Seconds"`
 	// buckets counts turns by duration: bucket n holds those of at most 1.1 to the power of n seconds. It is kept while the run goes on.
 	// +optional
 	// +listType=map
@@ -145,14 +145,14 @@ type RunBucket struct {
 	Bucket int32 `json:"bucket"`
 	// count of turns.
 	// +required
-	Count int32 `json:"count,omitempty"`
+	Count int32 `json:"count"`
 }
 
 // RunWait is what a rollout waited for, and how long in all.
 type RunWait struct {
 	// reason of the wait.
 	// +required
-	Reason Reason `json:"reason,omitempty"`
+	Reason Reason `json:"reason"`
 	// seconds in all.
 	// +required
 	Seconds int64 `json:"seconds"`
@@ -162,8 +162,8 @@ type RunWait struct {
 type RunWaiting struct {
 	// reason of the wait.
 	// +required
-	Reason Reason `json:"reason,omitempty"`
+	Reason Reason `json:"reason"`
 	// since is when it began.
 	// +required
-	Since metav1.Time `json:"since,omitempty,omitzero"`
+	Since metav1.Time `json:"since"`
 }
