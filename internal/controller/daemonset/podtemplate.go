@@ -81,7 +81,7 @@ func (c *Controller) updatePodTemplate(ctx context.Context, d *edsv1.ExtendedDae
 		return ctrl.Result{}, nil
 	}
 	changed := have.DeepCopy()
-	changed.Labels, changed.Annotations, changed.Template = merged(have.Labels, want.Labels), merged(have.Annotations, want.Annotations), want.Template
+	changed.Labels, changed.Annotations, changed.Template = want.Labels, want.Annotations, want.Template
 	if owner == nil {
 		changed.OwnerReferences = append(changed.OwnerReferences, want.OwnerReferences...)
 	}
@@ -133,22 +133,10 @@ func newPodTemplate(d *edsv1.ExtendedDaemonSet) (*corev1.PodTemplate, error) {
 	return t, nil
 }
 
-// isCurrentPodTemplate reports whether a PodTemplate is up to date. It may have more labels and annotations: others may add theirs again and
-// again. The template is compared by its hash, because the API server fills in defaults.
+// isCurrentPodTemplate reports whether a PodTemplate is up to date. The template is compared by its hash, because the API server fills in defaults.
 func isCurrentPodTemplate(have, want *corev1.PodTemplate) bool {
-	return maps.Equal(have.Labels, merged(have.Labels, want.Labels)) && maps.Equal(have.Annotations, merged(have.Annotations, want.Annotations)) &&
+	return maps.Equal(have.Labels, want.Labels) && maps.Equal(have.Annotations, want.Annotations) &&
 		metav1.GetControllerOfNoCopy(have) != nil
-}
-
-// merged returns what a PodTemplate has with what it should have.
-func merged(have, want map[string]string) map[string]string {
-	all := maps.Clone(want)
-	for key, value := range have {
-		if _, ok := want[key]; !ok {
-			all[key] = value
-		}
-	}
-	return all
 }
 
 // isPredecessors reports whether the owner of a PodTemplate is a deleted ExtendedDaemonSet of the same name.

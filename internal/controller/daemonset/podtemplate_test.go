@@ -82,7 +82,7 @@ func TestIsCurrentPodTemplate(t *testing.T) {
 		"nothing":        {func(*corev1.PodTemplate) {}, true},
 		"defaults":       {func(have *corev1.PodTemplate) { have.Template.Spec.RestartPolicy = corev1.RestartPolicyAlways }, true},
 		"a label":        {func(have *corev1.PodTemplate) { have.Labels["team"] = "apps" }, false},
-		"one label more": {func(have *corev1.PodTemplate) { have.Labels["new"] = "x" }, true},
+		"one label more": {func(have *corev1.PodTemplate) { have.Labels["new"] = "x" }, false},
 		"an annotation":  {func(have *corev1.PodTemplate) { delete(have.Annotations, "note") }, false},
 		"the hash":       {func(have *corev1.PodTemplate) { have.Annotations[annotationsHash] = "other" }, false},
 		"no owner":       {func(have *corev1.PodTemplate) { have.OwnerReferences = nil }, false},
