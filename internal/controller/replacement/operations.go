@@ -186,7 +186,7 @@ func (p *pass) sendOne(ctx context.Context, s *set, view *machine.Set, o v1alpha
 		mine.Sent, mine.State = true, cmp.Or(answer.State, mine.State)
 		s.changing = trouble{}
 		s.sent[o.Token] = sent{o.Kind, p.Clock.Now()}
-		p.at(s.pollAt(o.Token))
+		p.at(s.pollAt(s.sent[o.Token]))
 		log.FromContext(ctx).Info("operation sent", "scaleSet", s.Name, "kind", o.Kind, "count", o.Count, "machines", o.Machines, "token", o.Token)
 	case kind == cloud.KindConflict, kind == cloud.KindQuota, kind == cloud.KindFull,
 		first && (kind == cloud.KindDenied || kind == cloud.KindInvalid || kind == cloud.KindNotFound || kind == cloud.KindThrottled && o.Kind == v1alpha1.CloudOperationDelete):

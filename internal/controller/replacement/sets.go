@@ -111,14 +111,10 @@ func (s *set) recall(operations []v1alpha1.CloudOperation) {
 }
 
 // pollAt is when an operation is polled next: not before nine tenths of the time that the last one of its kind took, and then after each eighth of
-// its time. An addition is polled early until its machines are known: no other addition may be ordered before.
-func (s *set) pollAt(token string) time.Time {
-	o := s.sent[token]
+// its time.
+func (s *set) pollAt(o sent) time.Time {
 	last := slices.MaxFunc([]time.Time{s.LookedAt, o.at}, time.Time.Compare)
 	next := last.Add(max(lookEnding, last.Sub(o.at)/8))
-	if o.kind == v1alpha1.CloudOperationAdd && len(s.Added[token]) == 0 {
-		return next
-	}
 	return slices.MaxFunc([]time.Time{next, o.at.Add(s.took[o.kind] * 9 / 10)}, time.Time.Compare)
 }
 
@@ -134,8 +130,8 @@ func (s *set) due(busy bool, period time.Duration) time.Time {
 	if s.stale || busy && s.Busy != "" {
 		times = append(times, s.LookedAt.Add(lookChanged))
 	}
-	for token := range s.sent {
-		times = append(times, s.pollAt(token))
+	for _, o := range s.sent {
+		times = append(times, s.pollAt(o))
 	}
 	return slices.MinFunc(times, time.Time.Compare)
 }

@@ -97,7 +97,6 @@ func TestDue(t *testing.T) {
 		return func(s *set) {
 			s.sent["token"] = sent{v1alpha1.CloudOperationAdd, noon.Add(-since)}
 			s.took[v1alpha1.CloudOperationAdd] = took
-			s.Added["token"] = []string{"machine"}
 		}
 	}
 	for name, tc := range map[string]struct {
@@ -112,7 +111,6 @@ func TestDue(t *testing.T) {
 		"an operation":          {adding(4*time.Second, 0), true, 500 * time.Millisecond},
 		"just sent":             {adding(-3*time.Second, 0), true, 3*time.Second + lookEnding},
 		"before it can end":     {adding(time.Second, 5*time.Second), true, 3500 * time.Millisecond},
-		"machines not known":    {func(s *set) { adding(time.Second, 5*time.Second)(s); clear(s.Added) }, true, lookEnding},
 		"before it may be over": {adding(10*time.Second, time.Minute), true, lookBusy},
 		"can't be looked at":    {func(s *set) { s.looking.record(errors.New("down"), noon) }, true, time.Second},
 		"short check periods":   {func(s *set) { s.LookedAt = noon.Add(-5*time.Minute + time.Second) }, true, -5*time.Minute + time.Second + lookBusy},
