@@ -51,6 +51,8 @@ stage unit pkgname -skip '^TestAPI' "$@" "${unit[@]}" || failed+=(unit)
 # Go does not see changes of the chart's files, and would keep old results.
 (BIN=$(realpath "${BIN:-bin}") && cd test/alerts && stage alerts pkgname -count 1 "$@" ./...) || failed+=(alerts)
 (cd test/gitops && go test -vet=off "$@" ./...) || failed+=(gitops)
+export MOULT_DIST=$logs/dist # what test/install installs
+make --no-print-directory release VERSION=v0.0.0 PLATFORMS="linux/$(go env GOARCH)" DIST="$MOULT_DIST" || failed+=(release)
 took unit
 wait $api_pid || failed+=(API)
 cat "$logs/api.log"

@@ -2,13 +2,12 @@
 
 // Package install installs Moult as its users do, by Helm and by kubectl, upgrades it in the middle of a rollout, and removes it.
 //
-// With MOULT_DIST it takes images, chart and manifest from the folder of a release that it names; else what this checkout has.
+// MOULT_DIST names the folder of a release, from which everything comes that it installs.
 package install
 
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -33,7 +32,6 @@ import (
 	"moult.dev/moult/internal/cli/moult"
 	"moult.dev/moult/test/audit"
 	"moult.dev/moult/test/cluster"
-	"moult.dev/moult/test/operator"
 	"moult.dev/moult/test/tier"
 )
 
@@ -50,8 +48,8 @@ type world struct {
 	client.Client
 	cluster       *cluster.Cluster
 	helm, kubectl string
-	// image is the archive of the operator's, chart is the chart's path, and manifest that of install.yaml.
-	image, chart, manifest string
+	// chart and manifest are files of the release.
+	chart, manifest string
 }
 
 // Load implements source.Config.
@@ -59,28 +57,19 @@ func (w *world) Load() (*rest.Config, string, error) { return w.cluster.Config()
 
 func newWorld(t *testing.T) *world {
 	log.SetLogger(logr.Discard())
-	w := &world{T: t, chart: chart}
+	w := &world{T: t}
 	w.helm, w.kubectl = programs(t)
-	dir := t.TempDir()
-	if dist := os.Getenv("MOULT_DIST"); dist != "" {
-		charts, err := filepath.Glob(filepath.Join(dist, "moult-*.tgz"))
-		if err != nil || len(charts) != 1 {
-			t.Fatalf("%s has the charts %v, %v", dist, charts, err)
-		}
-		w.chart, w.image, w.manifest = charts[0], filepath.Join(dist, "images/moult.tar"), filepath.Join(dist, "install.yaml")
-	} else {
-		w.image, w.manifest = filepath.Join(dir, "moult.tar"), filepath.Join(dir, "install.yaml")
-		program, err := operator.Build(t.Context(), dir)
-		if err := errors.Join(err, image.Build(t.Context(), image.Program(image.Operator, program, ""), w.image)); err != nil {
-			t.Fatal(err)
-		}
-		w.must(w.kubectl, "kustomize", "../../config/default", "-o", w.manifest)
+	dist := os.Getenv("MOULT_DIST")
+	charts, err := filepath.Glob(filepath.Join(dist, "moult-*.tgz"))
+	if err != nil || len(charts) != 1 {
+		t.Fatalf("MOULT_DIST must name the folder of a release, which `make release` builds: %q has the charts %v, %v", dist, charts, err)
 	}
-	w.cluster = cluster.New(t, cluster.Options{Machines: machines, AuditLog: true, Images: []string{w.image}})
+	w.chart, w.manifest = charts[0], filepath.Join(dist, "install.yaml")
+	w.cluster = cluster.New(t, cluster.Options{Machines: machines, AuditLog: true, Images: []string{filepath.Join(dist, "images/moult.tar")}})
 	t.Setenv("KUBECONFIG", w.cluster.Kubeconfig())
 	t.Setenv("PATH", filepath.Dir(w.kubectl)+":"+os.Getenv("PATH"))
 	scheme := runtime.NewScheme()
-	err := upgradev1.AddToScheme(scheme)
+	err = upgradev1.AddToScheme(scheme)
 	if err == nil {
 		w.Client, err = client.New(w.cluster.Config(), client.Options{Scheme: scheme})
 	}
@@ -242,11 +231,11 @@ func nodeWrite(e *audit.Event) bool {
 	return e.Object.Resource == "nodes" && (e.Verb == "patch" || e.Verb == "update" || e.Verb == "delete")
 }
 
-// check runs `kubectl moult uninstall-check`.
-func (w *world) check() (string, error) {
+// moult runs a command of the plugin.
+func (w *world) moult(command string) (string, error) {
 	var out bytes.Buffer
 	plugin := moult.NewCommand(clock.RealClock{}, genericiooptions.IOStreams{Out: &out, ErrOut: &out}, w)
-	plugin.SetArgs([]string{"uninstall-check"})
+	plugin.SetArgs([]string{command})
 	err := plugin.ExecuteContext(w.Context())
 	return out.String(), err
 }
@@ -264,6 +253,9 @@ func TestInstall(t *testing.T) {
 			err := w.Get(ctx, client.ObjectKeyFromObject(p), p)
 			return fmt.Sprint(p.Status, err), err == nil && p.Status.Condition(upgradev1.ConditionReady) != nil
 		})
+		if out, err := w.moult("check"); err != nil {
+			t.Errorf("of a new install the check says %v\n%s", err, out)
+		}
 		if tier.All && i == 0 {
 			<-time.After(5 * time.Minute)
 		}
@@ -281,7 +273,7 @@ func TestInstall(t *testing.T) {
 			return fmt.Sprint(during, err), len(during) == 1
 		})
 		by.upgrade()
-		if out, err := w.check(); err == nil || !strings.Contains(out, "plan.upgrade.cattle.io/"+p.Name+" -n "+plans+" changes "+during[0]) {
+		if out, err := w.moult("uninstall-check"); err == nil || !strings.Contains(out, "plan.upgrade.cattle.io/"+p.Name+" -n "+plans+" changes "+during[0]) {
 			t.Errorf("in the middle of a rollout the check says %v\n%s", err, out)
 		}
 		w.end(p)
@@ -292,9 +284,9 @@ func TestInstall(t *testing.T) {
 		}
 		// Labels say what a Plan has done: without them it would run again. The command below each finding removes it.
 		w.must(w.kubectl, "delete", "plans", "-n", plans, "--all")
-		out, _ := w.check()
+		out, _ := w.moult("uninstall-check")
 		w.must("sh", "-c", `echo "$1" | sed -n 's/^  //p' | sh -e`, "sh", out)
-		out, err := w.check()
+		out, err := w.moult("uninstall-check")
 		if diff := cmp.Diff("Nothing of Moult is left on nodes, and no rollout is in progress.\n", out); diff != "" || err != nil {
 			t.Errorf("the check says %v (-want +got)\n%s", err, diff)
 		}

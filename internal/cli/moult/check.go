@@ -255,7 +255,7 @@ func (k *checker) operatorRights(ctx context.Context, d *appsv1.Deployment) {
 	account := d.Spec.Template.Spec.ServiceAccountName
 	rights := []right{
 		{"update", source.Lease, ""}, {"patch", source.Node, ""}, {"create", source.Pod, "eviction"}, {"patch", source.Budget, "status"},
-		{"patch", source.Plan, "status"}, {"create", source.Job, ""}, {"patch", source.DaemonSet, "status"}, {"create", source.Pod, ""},
+		{"patch", source.Plan, "status"}, {"create", source.Job, ""}, {"update", source.DaemonSet, "status"}, {"create", source.Pod, ""},
 		{"patch", source.NodeRollout, "status"},
 	}
 	lacks, err := k.denied(ctx, source.Access, map[string]any{
