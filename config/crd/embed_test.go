@@ -35,7 +35,11 @@ func TestDefinitions(t *testing.T) {
 					stored++
 				}
 				if v.Schema == nil || v.Schema.OpenAPIV3Schema == nil {
-					t.Errorf("version %s has no schema", v.Name)
+					t.Fatalf("version %s has no schema", v.Name)
+				}
+				spec := v.Schema.OpenAPIV3Schema.Properties["spec"]
+				for _, field := range formatted("spec", &spec) {
+					t.Errorf("%s is a string with a format: the API server also admits lists there, and they keep the operator from reading any object", field)
 				}
 			}
 			if stored != 1 {
@@ -60,6 +64,23 @@ func TestDefinitions(t *testing.T) {
 	if diff := cmp.Diff(kustomization.Resources, got); diff != "" {
 		t.Errorf("kustomization.yaml and the embedded files differ (-kustomization +embedded):\n%s", diff)
 	}
+}
+
+// formatted returns the paths of the strings that have a format.
+func formatted(path string, s *apiextensionsv1.JSONSchemaProps) (found []string) {
+	if s.Type == "string" && s.Format != "" {
+		found = append(found, path)
+	}
+	for name, field := range s.Properties {
+		found = append(found, formatted(path+"."+name, &field)...)
+	}
+	if s.Items != nil && s.Items.Schema != nil {
+		found = append(found, formatted(path+"[]", s.Items.Schema)...)
+	}
+	if s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil {
+		found = append(found, formatted(path+"{}", s.AdditionalProperties.Schema)...)
+	}
+	return found
 }
 
 func mustMarshal(t *testing.T, d *apiextensionsv1.CustomResourceDefinition) []byte {

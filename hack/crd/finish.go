@@ -117,8 +117,8 @@ var defaults = []known{
 	{".scaleIO.storageMode", "ThinProvisioned"},
 }
 
-// metadata is the schema of a template's metadata in ExtendedDaemonSet's definitions, but for the pattern of times, which is what
-// metav1.Time reads.
+// metadata is the schema of a template's metadata in ExtendedDaemonSet's definitions, but for times, which are what metav1.Time reads. They have
+// no format: the API server admits lists in a string field with a format.
 const metadata = `
 type: object
 properties:
@@ -126,11 +126,12 @@ properties:
   clusterName: {type: string}
   creationTimestamp:
     type: string
-    format: date-time
     nullable: true
+    maxLength: 64
     pattern: &time '^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]+)?(Z|[-+]([01][0-9]|2[0-3]):[0-5][0-9])$'
+    x-kubernetes-validations: &valid [{rule: timestamp(self).getFullYear() >= 0, message: must be a time}]
   deletionGracePeriodSeconds: {type: integer, format: int64}
-  deletionTimestamp: {type: string, format: date-time, pattern: *time}
+  deletionTimestamp: {type: string, maxLength: 64, pattern: *time, x-kubernetes-validations: *valid}
   finalizers: {type: array, items: {type: string}}
   generateName: {type: string}
   generation: {type: integer, format: int64}

@@ -23,40 +23,48 @@ import (
 // Coalesce is how long a rollout waits after a change, so that one decision covers several changes.
 const Coalesce = 50 * time.Millisecond
 
+// perIdle is how much longer the rollouts without a turn in progress wait after a change, for each rollout that the change wakes. So thousands that
+// wait on the same nodes leave time to others, and a dozen look at once.
+const perIdle = 4 * time.Millisecond
+
 // Waiters are the rollouts of one controller that wait for a budget. They also enqueue rollouts for causes that no watch of the controller shows.
 type Waiters struct {
 	all sync.Map
-	// busy are the rollouts with a turn in progress.
-	busy sync.Map
+	// busy are the rollouts with a turn in progress, and failed those whose last pass failed.
+	busy, failed sync.Map
 
 	mu    sync.Mutex
 	queue workqueue.TypedRateLimitingInterface[reconcile.Request]
 }
 
 // Set records whether a change of a budget or a node wakes a rollout.
-func (w *Waiters) Set(rollout types.NamespacedName, waits bool) {
-	if waits {
-		w.all.Store(rollout, nil)
-	} else {
-		w.all.Delete(rollout)
-	}
-}
+func (w *Waiters) Set(rollout types.NamespacedName, waits bool) { note(&w.all, rollout, waits) }
 
 // SetBusy records whether a rollout has a turn in progress. Nodes bound how many have one.
-func (w *Waiters) SetBusy(rollout types.NamespacedName, busy bool) {
-	if busy {
-		w.busy.Store(rollout, nil)
+func (w *Waiters) SetBusy(rollout types.NamespacedName, busy bool) { note(&w.busy, rollout, busy) }
+
+func note(in *sync.Map, rollout types.NamespacedName, is bool) {
+	if is {
+		in.Store(rollout, nil)
 	} else {
-		w.busy.Delete(rollout)
+		in.Delete(rollout)
 	}
 }
 
-// Add enqueues a rollout for a change outside of it. Those without a turn in progress come last: thousands of them may wait on the same nodes.
-func (w *Waiters) Add(queue workqueue.TypedRateLimitingInterface[reconcile.Request], rollout reconcile.Request, after time.Duration) {
-	if q, ok := queue.(priorityqueue.PriorityQueue[reconcile.Request]); ok {
-		q.AddWithOpts(priorityqueue.AddOpts{After: after, Priority: w.priority(rollout.NamespacedName)}, rollout)
-	} else {
-		queue.AddAfter(rollout, after)
+// Add enqueues rollouts for a change outside of them. Those without a turn in progress come last, and later the more they are. If the last pass of
+// one failed, it keeps its time.
+func (w *Waiters) Add(queue workqueue.TypedRateLimitingInterface[reconcile.Request], after time.Duration, rollouts ...reconcile.Request) {
+	q, _ := queue.(priorityqueue.PriorityQueue[reconcile.Request])
+	idle := max(after, time.Duration(len(rollouts))*perIdle)
+	for _, r := range rollouts {
+		o := priorityqueue.AddOpts{After: after, Priority: w.priority(r.NamespacedName)}
+		if *o.Priority != 0 {
+			o.After = idle
+			if _, failed := w.failed.Load(r.NamespacedName); failed {
+				continue
+			}
+		}
+		q.AddWithOpts(o, r)
 	}
 }
 
@@ -69,6 +77,7 @@ func (w *Waiters) priority(rollout types.NamespacedName) *int {
 
 // Prioritize sets the priority of a result by the same rule. A rollout without a turn that looks again at once keeps its priority.
 func (w *Waiters) Prioritize(rollout types.NamespacedName, result reconcile.Result, failed bool) reconcile.Result {
+	note(&w.failed, rollout, failed)
 	if p := w.priority(rollout); *p == 0 || failed || result.RequeueAfter > StatusInterval {
 		result.Priority = p
 	}
@@ -92,10 +101,12 @@ func (w *Waiters) Source(f *Fleet) source.Source {
 		defer w.mu.Unlock()
 		w.queue = queue
 		f.OnChange(func() {
+			var waiting []reconcile.Request
 			for rollout := range w.all.Range {
 				key, _ := rollout.(types.NamespacedName)
-				w.Add(queue, reconcile.Request{NamespacedName: key}, Coalesce)
+				waiting = append(waiting, reconcile.Request{NamespacedName: key})
 			}
+			w.Add(queue, Coalesce, waiting...)
 		})
 		return nil
 	})

@@ -3,6 +3,7 @@
 package fleet
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
@@ -12,19 +13,54 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// A rollout with a turn in progress comes before those that only wait.
+// A rollout with a turn in progress comes before those that only wait. One whose last pass failed keeps its time.
 func TestWaitersAdd(t *testing.T) {
 	w := &Waiters{}
-	of := func(name string) types.NamespacedName { return types.NamespacedName{Name: name} }
+	of := func(name string) reconcile.Request {
+		return reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}
+	}
 	q := priorityqueue.New[reconcile.Request](t.Name())
 	defer q.ShutDown()
-	w.SetBusy(of("busy"), true)
-	for _, name := range []string{"waits", "waits too", "busy"} {
-		w.Add(q, reconcile.Request{NamespacedName: of(name)}, 0)
-	}
+	w.SetBusy(of("busy").NamespacedName, true)
+	w.Prioritize(of("failed").NamespacedName, reconcile.Result{}, true)
+	w.Prioritize(of("busy").NamespacedName, reconcile.Result{}, true)
+	w.Prioritize(of("waits").NamespacedName, reconcile.Result{}, true)
+	w.Prioritize(of("waits").NamespacedName, reconcile.Result{}, false)
+	w.Add(q, 0, of("failed"), of("waits"), of("waits too"), of("busy"))
 	for _, want := range []string{"busy", "waits", "waits too"} {
 		if got, _ := q.Get(); got.Name != want {
 			t.Errorf("got %q, want %q", got.Name, want)
+		}
+	}
+	if q.Len() > 0 {
+		t.Errorf("%d more are enqueued", q.Len())
+	}
+}
+
+// added records what is enqueued.
+type added struct {
+	priorityqueue.PriorityQueue[reconcile.Request]
+	after map[string]time.Duration
+}
+
+func (a *added) AddWithOpts(o priorityqueue.AddOpts, items ...reconcile.Request) {
+	for _, r := range items {
+		a.after[r.Name] = o.After
+	}
+}
+
+// The more rollouts a change wakes, the later those without a turn look at it.
+func TestWaitersMakeRoom(t *testing.T) {
+	w := &Waiters{}
+	w.SetBusy(types.NamespacedName{Name: "0"}, true)
+	for n, want := range map[int]time.Duration{2: Coalesce, 1000: 1000 * perIdle} {
+		q := &added{after: map[string]time.Duration{}}
+		var all []reconcile.Request
+		for i := range n {
+			all = append(all, reconcile.Request{NamespacedName: types.NamespacedName{Name: strconv.Itoa(i)}})
+		}
+		if w.Add(q, Coalesce, all...); q.after["0"] != Coalesce || q.after["1"] != want {
+			t.Errorf("of %d rollouts the busy one looks after %v, and others after %v, want %v", n, q.after["0"], q.after["1"], want)
 		}
 	}
 }

@@ -5,6 +5,7 @@ package metrics
 
 import (
 	"runtime"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -46,12 +47,12 @@ var seconds = []float64{1, 2, 5, 10, 30, 60, 120, 300, 600, 1200, 3600, 7200}
 var (
 	buildInfo = gauge("moult_build_info", "1, with the versions of the operator and of Go.", "version", "goversion")
 	units     = gauge("moult_units", "Nodes of a rollout by the state of their unit.", "kind", "namespace", "name", "state")
-	waiting   = gauge("moult_units_waiting", "Nodes of a rollout that need a turn and are not started, by the reason.",
-		"kind", "namespace", "name", "reason")
+	waiting   = series{GaugeVec: gauge("moult_units_waiting", "Nodes of a rollout that need a turn and are not started, by the reason.",
+		"kind", "namespace", "name", "reason")}
 	stalled = gauge("moult_rollout_stalled", "1 while a rollout's condition Stalled is true: it goes no further until a person acts.",
 		"kind", "namespace", "name")
-	turnStarts = gauge("moult_turn_start_time_seconds",
-		"When the turn of a node began, in seconds since the epoch, for the 20 oldest turns in progress of a rollout.", "kind", "namespace", "name", "node")
+	turnStarts = series{GaugeVec: gauge("moult_turn_start_time_seconds",
+		"When the turn of a node began, in seconds since the epoch, for the 20 oldest turns in progress of a rollout.", "kind", "namespace", "name", "node")}
 	turns = histogram("moult_turn_duration_seconds", "How long a node's turn took, from claim to release or failure, by result.",
 		seconds, "kind", "namespace", "name", "result")
 	failures = counter("moult_turn_failures_total", "Turns of nodes that failed, by the reason.", "kind", "namespace", "name", "reason")
@@ -88,6 +89,26 @@ func (r Rollout) labels() prometheus.Labels {
 	return prometheus.Labels{"kind": r.Kind, "namespace": r.Namespace, "name": r.Name}
 }
 
+// series is a gauge of which a rollout's series come and go by their last label.
+type series struct {
+	*prometheus.GaugeVec
+	last sync.Map // of map[string]float64, by Rollout
+}
+
+// set replaces a rollout's series. A search for those that end would read the series of all rollouts.
+func (s *series) set(r Rollout, now map[string]float64) {
+	before, _ := s.last.Swap(r, now)
+	was, _ := before.(map[string]float64)
+	for label := range was {
+		if _, ok := now[label]; !ok {
+			s.DeleteLabelValues(r.values(label)...)
+		}
+	}
+	for label, value := range now {
+		s.WithLabelValues(r.values(label)...).Set(value)
+	}
+}
+
 // SetUnits sets how many units are in each state, and how many wait for each reason.
 func SetUnits(r Rollout, states map[v1alpha1.UnitState]int, reasons map[v1alpha1.Reason]int) {
 	for _, s := range []v1alpha1.UnitState{
@@ -95,10 +116,11 @@ func SetUnits(r Rollout, states map[v1alpha1.UnitState]int, reasons map[v1alpha1
 	} {
 		units.WithLabelValues(r.values(string(s))...).Set(float64(states[s]))
 	}
-	forget(r.labels(), waiting)
+	now := make(map[string]float64, len(reasons))
 	for reason, n := range reasons {
-		waiting.WithLabelValues(r.values(string(reason))...).Set(float64(n))
+		now[string(reason)] = float64(n)
 	}
+	waiting.set(r, now)
 }
 
 // SetStalled sets whether a rollout goes no further until a person acts.
@@ -106,10 +128,11 @@ func SetStalled(r Rollout, is bool) { stalled.WithLabelValues(r.values()...).Set
 
 // SetTurns sets when the oldest turns in progress began, by node.
 func SetTurns(r Rollout, oldest []v1alpha1.UnitStatus) {
-	forget(r.labels(), turnStarts)
+	now := make(map[string]float64, len(oldest))
 	for i := range oldest {
-		turnStarts.WithLabelValues(r.values(oldest[i].Node)...).Set(float64(oldest[i].Since.Unix()))
+		now[oldest[i].Node] = float64(oldest[i].Since.Unix())
 	}
+	turnStarts.set(r, now)
 }
 
 // ObserveTurn records how long a turn took that updated its node.
@@ -143,5 +166,7 @@ func CountError(r Rollout) { reconcileErrors.WithLabelValues(r.values()...).Inc(
 
 // Forget removes a deleted rollout.
 func Forget(r Rollout) {
-	forget(r.labels(), units, waiting, stalled, turnStarts, turns, failures, drains, evictions, reconcileErrors)
+	waiting.last.Delete(r)
+	turnStarts.last.Delete(r)
+	forget(r.labels(), units, &waiting, stalled, &turnStarts, turns, failures, drains, evictions, reconcileErrors)
 }

@@ -34,22 +34,22 @@ type MapFunc func(ctx context.Context, objects ...client.Object) []reconcile.Req
 
 // Soon enqueues the requests of an object after fleet.Coalesce, so that one reconcile covers several changes.
 func Soon(requests MapFunc) handler.Funcs {
-	return after(requests, func(q queue, r reconcile.Request) { q.AddAfter(r, fleet.Coalesce) })
+	return after(requests, func(q queue, all []reconcile.Request) {
+		for _, r := range all {
+			q.AddAfter(r, fleet.Coalesce)
+		}
+	})
 }
 
 // OfNode enqueues the requests of a Node after a delay: first the rollouts with a turn in progress.
 func OfNode(w *fleet.Waiters, delay time.Duration, requests MapFunc) handler.Funcs {
-	return after(requests, func(q queue, r reconcile.Request) { w.Add(q, r, delay) })
+	return after(requests, func(q queue, all []reconcile.Request) { w.Add(q, delay, all...) })
 }
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-func after(requests MapFunc, enqueue func(queue, reconcile.Request)) handler.Funcs {
-	add := func(ctx context.Context, q queue, objects ...client.Object) {
-		for _, r := range requests(ctx, objects...) {
-			enqueue(q, r)
-		}
-	}
+func after(requests MapFunc, enqueue func(queue, []reconcile.Request)) handler.Funcs {
+	add := func(ctx context.Context, q queue, objects ...client.Object) { enqueue(q, requests(ctx, objects...)) }
 	return handler.Funcs{
 		CreateFunc:  func(ctx context.Context, e event.CreateEvent, q queue) { add(ctx, q, e.Object) },
 		UpdateFunc:  func(ctx context.Context, e event.UpdateEvent, q queue) { add(ctx, q, e.ObjectOld, e.ObjectNew) },

@@ -100,6 +100,8 @@ strategy:
 	{inPod("terminationGracePeriodSeconds: 1e30"), "spec.template.spec.terminationGracePeriodSeconds"},
 	{"template: {metadata: {creationTimestamp: '2026-11-21t17:09:42z'}, spec: {containers: [{name: a}]}}", "spec.template.metadata.creationTimestamp"},
 	{"template: {metadata: {deletionTimestamp: now}, spec: {containers: [{name: a}]}}", "spec.template.metadata.deletionTimestamp"},
+	{"template: {metadata: {creationTimestamp: [null]}, spec: {containers: [{name: a}]}}", "spec.template.metadata.creationTimestamp"},
+	{"template: {metadata: {creationTimestamp: '2026-02-30T00:00:00Z'}, spec: {containers: [{name: a}]}}", "spec.template.metadata.creationTimestamp"},
 }
 
 // settings are specs of ExtendedDaemonsetSettings, with a reference and an empty selector where they have none.
