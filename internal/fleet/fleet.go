@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -196,15 +195,13 @@ func (f *Fleet) budgets(ctx context.Context, evicted []*corev1.Node, except stri
 			objects = append(objects, &list.Items[i])
 		}
 	}
-	slices.SortFunc(objects, func(a, b *v1alpha1.NodeDisruptionBudget) int { return strings.Compare(a.Name, b.Name) })
-	budgets := make([]rollout.Budget, 0, len(objects))
-	for _, from := range objects {
-		if from.DeletionTimestamp == nil {
-			b := f.gates.rulesOf(from).budget
-			f.gates.addClosedGates(from, &b, evicted, except)
-			budgets = append(budgets, b)
-		}
+	known := f.gates.read(objects)
+	if len(known.gated) == 0 {
+		return known.budgets, nil
 	}
-	f.gates.forgetOthers(budgets)
+	budgets := slices.Clone(known.budgets)
+	for i, from := range known.gated {
+		f.gates.addClosedGates(from, &budgets[i], evicted, except)
+	}
 	return budgets, nil
 }

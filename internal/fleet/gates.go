@@ -48,9 +48,43 @@ type gates struct {
 	// start runs a watch or a poller in the background while this process leads.
 	start func(run func(context.Context))
 
+	known atomic.Pointer[known]
+
 	mu sync.Mutex
 	// rules of each budget, by its name.
 	rules map[string]*rules
+}
+
+// known are all budgets as they were read last. The cache replaces an object that changes.
+type known struct {
+	objects map[*v1alpha1.NodeDisruptionBudget]bool
+	// budgets are sorted by name, without closed gates. gated are the objects with gates, by index.
+	budgets []rollout.Budget
+	gated   map[int]*v1alpha1.NodeDisruptionBudget
+}
+
+// read returns these budgets, and sorts the list. Of thousands only those with gates cost each decision time.
+func (g *gates) read(objects []*v1alpha1.NodeDisruptionBudget) *known {
+	last := g.known.Load()
+	isNew := func(o *v1alpha1.NodeDisruptionBudget) bool { return !last.objects[o] }
+	if last != nil && len(last.objects) == len(objects) && !slices.ContainsFunc(objects, isNew) {
+		return last
+	}
+	slices.SortFunc(objects, func(a, b *v1alpha1.NodeDisruptionBudget) int { return strings.Compare(a.Name, b.Name) })
+	k := &known{objects: make(map[*v1alpha1.NodeDisruptionBudget]bool, len(objects)), gated: map[int]*v1alpha1.NodeDisruptionBudget{}}
+	for _, o := range objects {
+		k.objects[o] = true
+		if o.DeletionTimestamp != nil {
+			continue
+		}
+		if o.Spec.Gates != nil {
+			k.gated[len(k.budgets)] = o
+		}
+		k.budgets = append(k.budgets, g.rulesOf(o).budget)
+	}
+	g.forgetOthers(k.budgets)
+	g.known.Store(k)
+	return k
 }
 
 func newGates(clk clock.PassiveClock, pods cache.Informers, changed func()) *gates {

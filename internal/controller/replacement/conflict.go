@@ -31,8 +31,7 @@ func (p *pass) ambiguity() error {
 		}
 	}
 	for _, r := range p.others {
-		isNewer := cmp.Or(r.CreationTimestamp.Compare(p.rollout.CreationTimestamp.Time), strings.Compare(r.Name, p.rollout.Name)) > 0
-		if isNewer || r.Spec.Replacement.DetectOnly || p.rules.DetectOnly {
+		if p.isNewer(r) || r.Spec.Replacement.DetectOnly || p.rules.DetectOnly {
 			continue // The newer one is refused, and one that only detects changes nothing.
 		}
 		theirs := scaleSetsOf(r)
@@ -50,8 +49,8 @@ func (p *pass) ambiguity() error {
 func (p *pass) readOthers(ctx context.Context) error {
 	all, err := replacements(ctx, p.Client)
 	for i := range all {
-		if !hasMachines(&all[i]) {
-			continue
+		if !hasMachines(&all[i], p.isNewer(&all[i])) {
+			continue // To read thousands takes long.
 		}
 		r, malformed, err := turnof.Decode(&all[i])
 		if err == nil && malformed == nil && r.Name != p.rollout.Name && p.sameCloud(r.Spec.Replacement) {
@@ -61,9 +60,19 @@ func (p *pass) readOthers(ctx context.Context) error {
 	return err
 }
 
-// hasMachines reports whether a stored NodeRollout names scale sets, or has found some, or has turns.
-func hasMachines(stored *unstructured.Unstructured) bool {
-	return slices.ContainsFunc([][]string{{"spec", "replacement", "scaleSets"}, {"status", "scaleSets"}, {"status", "turns"}}, func(path []string) bool {
+// isNewer reports whether another NodeRollout is newer than this one.
+func (p *pass) isNewer(o client.Object) bool {
+	created := o.GetCreationTimestamp()
+	return cmp.Or(created.Compare(p.rollout.CreationTimestamp.Time), strings.Compare(o.GetName(), p.rollout.Name)) > 0
+}
+
+// hasMachines reports whether a stored NodeRollout has turns, or, if it is not newer, names scale sets or has found some.
+func hasMachines(stored *unstructured.Unstructured, newer bool) bool {
+	paths := [][]string{{"status", "turns"}, {"status", "scaleSets"}, {"spec", "replacement", "scaleSets"}}
+	if newer {
+		paths = paths[:1]
+	}
+	return slices.ContainsFunc(paths, func(path []string) bool {
 		list, _, _ := unstructured.NestedFieldNoCopy(stored.Object, path...)
 		return list != nil
 	})
