@@ -91,7 +91,7 @@ func (s *settings) bind(flags *pflag.FlagSet) *variables {
 	add(v, &s.Name, "name", "system-upgrade-controller", controller+"NAME", "this controller's name: the label upgrade.cattle.io/controller of its Jobs, and its Lease")
 	add(v, &s.Namespace, "namespace", "system-upgrade", controller+"NAMESPACE", "the namespace whose Plans are carried out")
 	add(v, &s.nodeName, "node-name", hostname, controller+"NODE_NAME", "the node this runs on, as the source of Events")
-	add(v, &s.Threads, "threads", 2, controller+"THREADS", "how many Plans are reconciled at once, and how many NodeRollouts")
+	add(v, &s.Threads, "threads", 2, controller+"THREADS", "how many Plans are reconciled at once, and how many NodeRollouts; 4 times as many that replace machines: they wait for clouds")
 
 	add(v, &j.ActiveDeadlineSeconds, "job-active-deadline-seconds", 600, job+"ACTIVE_DEADLINE_SECONDS", "deadline of Jobs whose Plan names none; 0 is no deadline")
 	add(v, &j.ActiveDeadlineSecondsMax, "job-active-deadline-seconds-max", 0, job+"ACTIVE_DEADLINE_SECONDS_MAX", "greatest deadline that a Plan gets; 0 is no limit")

@@ -144,14 +144,22 @@ func TestAPIOperatorRights(t *testing.T) {
 	t.Run("replacement", func(t *testing.T) {
 		o := &thief{t, client}
 		version, node := attempt{http.MethodPatch, kubeadm, "{}"}, attempt{http.MethodDelete, "/api/v1/nodes/none", ""}
-		o.may(false, version, node, attempt{http.MethodGet, kubeadm, ""}, attempt{http.MethodPatch, rollout, "{}"})
+		create := attempt{http.MethodPost, strings.TrimSuffix(rollout, "/r"), "{}"}
+		o.may(false, version, node, attempt{http.MethodGet, kubeadm, ""}, attempt{http.MethodPatch, rollout, "{}"}, create)
 		apply(t, c, "replacement")
 		eventually(t, "the component counts", func(context.Context) (string, bool) {
 			err := o.try(node)
 			return fmt.Sprint(err), !apierrors.IsForbidden(err)
 		})
 		o.may(true, node, attempt{http.MethodPatch, rollout, "{}"})
-		o.may(false, version)
+		o.may(false, version, create)
+		apply(t, c, "replacement/ducklett")
+		eventually(t, "the component counts", func(context.Context) (string, bool) {
+			err := o.try(create)
+			return fmt.Sprint(err), !apierrors.IsForbidden(err)
+		})
+		o.may(true, create)
+		o.may(false, attempt{http.MethodDelete, rollout, ""}, version)
 		apply(t, c, "replacement/kubeadm")
 		eventually(t, "the component counts", func(context.Context) (string, bool) {
 			err := o.try(version)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -30,6 +31,8 @@ type replaced struct {
 	all map[string][]rollout.Replacement
 	// carriedOut returns the ExtendedDaemonSets that this process carries out; nil if it carries out none.
 	carriedOut func(context.Context) []reconcile.Request
+	// known is true once each of them has found where it replaces its pods.
+	known atomic.Bool
 }
 
 // DaemonSets tells the fleet how to find the ExtendedDaemonSets that this process carries out, and that workloads gates watch those of all
@@ -48,16 +51,20 @@ func (f *Fleet) SetReplaced(daemon types.NamespacedName, nodes map[string]time.T
 }
 
 // KnowsReplaced reports whether each ExtendedDaemonSet has found on which nodes it replaces its pod, since this process began. Until then no
-// node may be claimed.
+// node may be claimed. One that is created later replaces nothing before its first pass, so that no claim waits for it.
 func (f *Fleet) KnowsReplaced(ctx context.Context) bool {
 	r := &f.replaced
-	if r.carriedOut == nil {
+	if r.carriedOut == nil || r.known.Load() {
 		return true
 	}
 	all := r.carriedOut(ctx)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return !slices.ContainsFunc(all, func(of reconcile.Request) bool { return r.by[of.NamespacedName] == nil })
+	if slices.ContainsFunc(all, func(of reconcile.Request) bool { return r.by[of.NamespacedName] == nil }) {
+		return false
+	}
+	r.known.Store(true)
+	return true
 }
 
 // ReplacedUnknown is called when a pass of an ExtendedDaemonSet has failed, or it is invalid. If no pass has succeeded yet, it counts as one that

@@ -52,7 +52,6 @@ func TestKnowsReplaced(t *testing.T) {
 	expect("no controller", true)
 	var all []reconcile.Request
 	b.DaemonSets(func(context.Context) []reconcile.Request { return all })
-	expect("none", true)
 	agent, logs := types.NamespacedName{Namespace: "ns", Name: "agent"}, types.NamespacedName{Namespace: "ns", Name: "logs"}
 	all = []reconcile.Request{{NamespacedName: agent}, {NamespacedName: logs}}
 	expect("two", false)
@@ -60,6 +59,8 @@ func TestKnowsReplaced(t *testing.T) {
 	expect("one has looked", false)
 	b.ReplacedUnknown(logs)
 	expect("the other has failed", true)
+	all = append(all, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: "new"}})
+	expect("one is created", true)
 	b.ReplacedUnknown(agent)
 	if s, err := b.Snapshot(t.Context()); err != nil || len(s.Replaced) != 1 {
 		t.Errorf("what was known is gone: %v, %v", s.Replaced, err)
