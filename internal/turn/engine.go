@@ -99,6 +99,7 @@ func (e *Engine) NewController(m ctrl.Manager, name string, threads int, rollout
 	return ctrl.NewControllerManagedBy(m).
 		Named(name).
 		For(rollouts, builder.WithPredicates(RolloutChanged)).
+		Watches(rollouts, Created(e.Waiting)).
 		Watches(&corev1.Node{}, OfNode(e.Waiting, after, ofNode), builder.WithPredicates(NodeChanged)).
 		WatchesRawSource(e.Waiting.Source(e.Fleet)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: max(1, threads)}), nil

@@ -46,6 +46,13 @@ func OfNode(w *fleet.Waiters, delay time.Duration, requests MapFunc) handler.Fun
 	return after(requests, func(q queue, all []reconcile.Request) { w.Add(q, delay, all...) })
 }
 
+// Created enqueues a new rollout after the changes of those that are known. Thousands may be created at once.
+func Created(w *fleet.Waiters) handler.Funcs {
+	return handler.Funcs{CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) {
+		w.Add(q, 0, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(e.Object)})
+	}}
+}
+
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 func after(requests MapFunc, enqueue func(queue, []reconcile.Request)) handler.Funcs {
@@ -177,8 +184,13 @@ func changed(matters func(old, now client.Object) bool) predicate.Funcs {
 const Resync = time.Minute
 
 // RolloutChanged filters out the controllers' own status writes, but not a person's approval. It lets a resync of the cache through: both
-// objects have the same version.
-var RolloutChanged = changed(func(old, now client.Object) bool {
+// objects have the same version. Created is for new rollouts.
+var RolloutChanged = predicate.Funcs{
+	CreateFunc: func(event.CreateEvent) bool { return false },
+	UpdateFunc: func(e event.UpdateEvent) bool { return rolloutChanged(e.ObjectOld, e.ObjectNew) },
+}
+
+func rolloutChanged(old, now client.Object) bool {
 	if version := now.GetResourceVersion(); version != "" && version == old.GetResourceVersion() {
 		return true
 	}
@@ -186,7 +198,7 @@ var RolloutChanged = changed(func(old, now client.Object) bool {
 		(old.GetDeletionTimestamp() == nil) != (now.GetDeletionTimestamp() == nil) ||
 		!reflect.DeepEqual(old.GetLabels(), now.GetLabels()) || !reflect.DeepEqual(old.GetAnnotations(), now.GetAnnotations()) ||
 		!reflect.DeepEqual(approvalOf(old), approvalOf(now))
-})
+}
 
 // approvalOf returns what the status of a rollout says about its last approval.
 func approvalOf(o client.Object) (approval any) {

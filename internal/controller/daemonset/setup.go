@@ -93,6 +93,7 @@ func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error
 	running, err := ctrl.NewControllerManagedBy(m).
 		Named("extendeddaemonset.rollout").
 		For(&edsv1.ExtendedDaemonSet{}, builder.WithPredicates(turn.RolloutChanged)).
+		Watches(&edsv1.ExtendedDaemonSet{}, turn.Created(c.queued)).
 		Watches(&edsv1.ExtendedDaemonSetReplicaSet{}, turn.Soon(ofLabel)).
 		Watches(&edsv1.ExtendedDaemonsetSetting{}, turn.Soon(ofReference)).
 		Watches(&corev1.Node{}, turn.OfNode(c.queued, fleet.Coalesce, c.ofNode), builder.WithPredicates(turn.NodeChanged)).
