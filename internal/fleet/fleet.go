@@ -200,8 +200,8 @@ func (f *Fleet) budgets(ctx context.Context, evicted []*corev1.Node, except stri
 		return known.budgets, nil
 	}
 	budgets := slices.Clone(known.budgets)
-	for i, from := range known.gated {
-		f.gates.addClosedGates(from, &budgets[i], evicted, except)
+	for i, rules := range known.gated {
+		f.gates.addClosedGates(rules, &budgets[i], evicted, except)
 	}
 	return budgets, nil
 }

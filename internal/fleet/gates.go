@@ -48,7 +48,9 @@ type gates struct {
 	// start runs a watch or a poller in the background while this process leads.
 	start func(run func(context.Context))
 
-	known atomic.Pointer[known]
+	// reading guards known, and mu the rules.
+	reading sync.Mutex
+	known   known
 
 	mu sync.Mutex
 	// rules of each budget, by its name.
@@ -58,32 +60,42 @@ type gates struct {
 // known are all budgets as they were read last. The cache replaces an object that changes.
 type known struct {
 	objects map[*v1alpha1.NodeDisruptionBudget]bool
-	// budgets are sorted by name, without closed gates. gated are the objects with gates, by index.
+	// budgets are sorted by name, without closed gates. gated are the rules of those with gates, by index.
 	budgets []rollout.Budget
-	gated   map[int]*v1alpha1.NodeDisruptionBudget
+	gated   map[int]*rules
 }
 
 // read returns these budgets, and sorts the list. Of thousands only those with gates cost each decision time.
-func (g *gates) read(objects []*v1alpha1.NodeDisruptionBudget) *known {
-	last := g.known.Load()
-	isNew := func(o *v1alpha1.NodeDisruptionBudget) bool { return !last.objects[o] }
-	if last != nil && len(last.objects) == len(objects) && !slices.ContainsFunc(objects, isNew) {
-		return last
+func (g *gates) read(objects []*v1alpha1.NodeDisruptionBudget) known {
+	g.reading.Lock()
+	defer g.reading.Unlock()
+	isNew := func(o *v1alpha1.NodeDisruptionBudget) bool { return !g.known.objects[o] }
+	if len(g.known.objects) == len(objects) && !slices.ContainsFunc(objects, isNew) {
+		return g.known
 	}
 	slices.SortFunc(objects, func(a, b *v1alpha1.NodeDisruptionBudget) int { return strings.Compare(a.Name, b.Name) })
-	k := &known{objects: make(map[*v1alpha1.NodeDisruptionBudget]bool, len(objects)), gated: map[int]*v1alpha1.NodeDisruptionBudget{}}
+	k := known{objects: map[*v1alpha1.NodeDisruptionBudget]bool{}, gated: map[int]*rules{}}
+	names := map[string]bool{}
 	for _, o := range objects {
 		k.objects[o] = true
 		if o.DeletionTimestamp != nil {
 			continue
 		}
+		r := g.rulesOf(o)
 		if o.Spec.Gates != nil {
-			k.gated[len(k.budgets)] = o
+			k.gated[len(k.budgets)] = r
 		}
-		k.budgets = append(k.budgets, g.rulesOf(o).budget)
+		k.budgets, names[o.Name] = append(k.budgets, r.budget), true
 	}
-	g.forgetOthers(k.budgets)
-	g.known.Store(k)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for name, r := range g.rules {
+		if !names[name] {
+			r.alerts.stop()
+			delete(g.rules, name)
+		}
+	}
+	g.known = k
 	return k
 }
 
@@ -107,21 +119,6 @@ func (g *gates) notice() {
 	g.changed()
 }
 
-// forgetOthers drops the rules of all other budgets, and stops their pollers.
-func (g *gates) forgetOthers(budgets []rollout.Budget) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if len(g.rules) == len(budgets) {
-		return // There are rules of each of these.
-	}
-	for name, r := range g.rules {
-		if !slices.ContainsFunc(budgets, func(b rollout.Budget) bool { return b.Name == name }) {
-			r.alerts.stop()
-			delete(g.rules, name)
-		}
-	}
-}
-
 // rules are the gates of one budget, read once for each generation of it.
 type rules struct {
 	uid        types.UID
@@ -140,8 +137,7 @@ type rules struct {
 
 // addClosedGates adds the closed gates to a budget. evicted are nodes with a record of evictions. What the workload except lacks closes
 // no gate.
-func (g *gates) addClosedGates(from *v1alpha1.NodeDisruptionBudget, b *rollout.Budget, evicted []*corev1.Node, except string) {
-	r := g.rulesOf(from)
+func (g *gates) addClosedGates(r *rules, b *rollout.Budget, evicted []*corev1.Node, except string) {
 	if r.problem != "" {
 		// An invalid budget blocks all its nodes.
 		b.Error = cmp.Or(b.Error, r.problem)

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
@@ -111,7 +112,7 @@ func (b *bench) Budget(from *v1alpha1.NodeDisruptionBudget) rollout.Budget {
 		b.t.Fatal(err)
 	}
 	budget := rollout.NewBudget(from)
-	b.gates.addClosedGates(from, &budget, b.nodes.read(objects).Evicted, "")
+	b.gates.addClosedGates(b.gates.rulesOf(from), &budget, b.nodes.read(objects).Evicted, "")
 	return budget
 }
 
@@ -185,7 +186,7 @@ func TestGatesWatchNothingUnasked(t *testing.T) {
 	b := newBench(t)
 	for _, gates := range []string{"{}", "{nodes: {absentTaints: [a]}}"} {
 		b.looks(gates)
-		b.gates.forgetOthers(nil)
+		clear(b.gates.rules)
 	}
 	for _, w := range b.gates.watches {
 		if w.wanted {
@@ -269,11 +270,35 @@ func TestGatesOfABudgetThatChanges(t *testing.T) {
 	if got := blocks(); got != 1 {
 		t.Errorf("%d blocks of the new one", got)
 	}
+	b.gates.read([]*v1alpha1.NodeDisruptionBudget{from})
 	if _, err := b.budgets(t.Context(), nil, ""); err != nil { // The API has no budgets.
 		t.Fatal(err)
 	}
 	if got := len(b.gates.rules); got != 0 {
 		t.Errorf("%d are remembered", got)
+	}
+}
+
+// Budgets are read again when one of them changes, and only then.
+func TestReadBudgets(t *testing.T) {
+	b := newBench(t)
+	of := func(name string, generation int64, paused bool) *v1alpha1.NodeDisruptionBudget {
+		return &v1alpha1.NodeDisruptionBudget{
+			ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Generation: generation}, Spec: v1alpha1.NodeDisruptionBudgetSpec{Paused: paused},
+		}
+	}
+	x, y := of("x", 1, false), of("y", 1, false)
+	first := b.gates.read([]*v1alpha1.NodeDisruptionBudget{y, x}).budgets
+	if again := b.gates.read([]*v1alpha1.NodeDisruptionBudget{x, y}).budgets; len(first) != 2 || first[0].Name != "x" || &again[0] != &first[0] {
+		t.Errorf("%v, and then %v", first, again)
+	}
+	for name, now := range map[string][]*v1alpha1.NodeDisruptionBudget{"changed": {x, of("y", 2, true)}, "another": {x, of("z", 1, true)}} {
+		if got := b.gates.read(now).budgets; len(got) != 2 || got[0].Paused || !got[1].Paused || len(b.gates.rules) != 2 {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	if got := b.gates.read(nil).budgets; len(got)+len(b.gates.rules) > 0 {
+		t.Errorf("none: %v", got)
 	}
 }
 

@@ -3,8 +3,6 @@
 package metrics
 
 import (
-	"github.com/prometheus/client_golang/prometheus"
-
 	"moult.dev/moult/api/v1alpha1"
 )
 
@@ -13,7 +11,7 @@ var (
 	budgetUnavailable = gauge("moult_budget_unavailable", "Nodes that a NodeDisruptionBudget selects and that are unavailable.", "budget")
 	budgetAllowed     = gauge("moult_budget_allowed",
 		"How many more nodes a NodeDisruptionBudget lets be taken now; absent when it sets no limit and nothing blocks.", "budget")
-	budgetBlocked = gauge("moult_budget_blocked",
+	budgetBlocked = comingAndGoing("moult_budget_blocked",
 		"1 for each gate that keeps all nodes of a NodeDisruptionBudget from being taken now.", "budget", "gate")
 )
 
@@ -22,17 +20,20 @@ func SetBudget(budget string, s *v1alpha1.NodeDisruptionBudgetStatus) {
 	budgetMatched.WithLabelValues(budget).Set(float64(s.Matched))
 	budgetUnavailable.WithLabelValues(budget).Set(float64(s.Unavailable))
 	if s.Allowed == nil {
-		forget(prometheus.Labels{"budget": budget}, budgetAllowed)
+		budgetAllowed.DeleteLabelValues(budget)
 	} else {
 		budgetAllowed.WithLabelValues(budget).Set(float64(*s.Allowed))
 	}
-	forget(prometheus.Labels{"budget": budget}, budgetBlocked)
+	now := make(map[v1alpha1.Reason]int, len(s.BlockedBy))
 	for i := range s.BlockedBy {
-		budgetBlocked.WithLabelValues(budget, string(s.BlockedBy[i].Gate)).Set(1)
+		now[s.BlockedBy[i].Gate] = 1
 	}
+	set(budgetBlocked, budget, now, budget)
 }
 
 // ForgetBudget removes a deleted budget.
 func ForgetBudget(budget string) {
-	forget(prometheus.Labels{"budget": budget}, budgetMatched, budgetUnavailable, budgetAllowed, budgetBlocked)
+	SetBudget(budget, &v1alpha1.NodeDisruptionBudgetStatus{})
+	budgetMatched.DeleteLabelValues(budget)
+	budgetUnavailable.DeleteLabelValues(budget)
 }

@@ -4,15 +4,14 @@ package metrics
 
 import (
 	"strconv"
-	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
 )
 
 // These have the names and labels that they have in ExtendedDaemonSet.
 var (
-	rollingUpdateStuck = gauge("ers_rolling_update_stuck",
-		"1 while pods of an ExtendedDaemonSetReplicaSet's predecessors wait to be replaced, and none may be.", "name", "namespace")
+	rollingUpdateStuck = comingAndGoing("ers_rolling_update_stuck",
+		"1 while pods of an ExtendedDaemonSetReplicaSet's predecessors wait to be replaced, and none may be.", "namespace", "name")
 	controllerLeader = gauge("eds_controller_leader", "1, with whether this process leads the controllers.", "leader")
 )
 
@@ -29,27 +28,18 @@ func DaemonSet(key types.NamespacedName) Rollout {
 	return Rollout{Kind: "ExtendedDaemonSet", NamespacedName: key}
 }
 
-// stuckOf holds what SetStuck set for each ExtendedDaemonSet, because the series do not name it.
-var stuckOf sync.Map
-
 // SetStuck sets for each replica set of an ExtendedDaemonSet, by name, whether its rolling update is stuck. It removes all
 // other replica sets of it.
 func SetStuck(daemonset types.NamespacedName, replicasets map[string]bool) {
-	last, _ := stuckOf.Swap(daemonset, replicasets)
-	before, _ := last.(map[string]bool)
-	for name := range before {
-		if _, still := replicasets[name]; !still {
-			rollingUpdateStuck.DeleteLabelValues(name, daemonset.Namespace)
-		}
-	}
+	now := make(map[string]int, len(replicasets))
 	for name, stuck := range replicasets {
-		rollingUpdateStuck.WithLabelValues(name, daemonset.Namespace).Set(oneIf(stuck))
+		now[name] = int(oneIf(stuck))
 	}
+	set(rollingUpdateStuck, daemonset, now, daemonset.Namespace)
 }
 
 // ForgetDaemonSet removes a deleted ExtendedDaemonSet and its replica sets.
 func ForgetDaemonSet(daemonset types.NamespacedName) {
 	SetStuck(daemonset, nil)
-	stuckOf.Delete(daemonset)
 	Forget(DaemonSet(daemonset))
 }

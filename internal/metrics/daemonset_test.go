@@ -56,7 +56,7 @@ func TestStuck(t *testing.T) {
 			t.Errorf("step %d: got %q, want %q", i, got, step.want)
 		}
 	}
-	stuckOf.Range(func(key, _ any) bool {
+	rollingUpdateStuck.last.Range(func(key, _ any) bool {
 		t.Errorf("it remembers %v", key)
 		return true
 	})

@@ -47,12 +47,12 @@ var seconds = []float64{1, 2, 5, 10, 30, 60, 120, 300, 600, 1200, 3600, 7200}
 var (
 	buildInfo = gauge("moult_build_info", "1, with the versions of the operator and of Go.", "version", "goversion")
 	units     = gauge("moult_units", "Nodes of a rollout by the state of their unit.", "kind", "namespace", "name", "state")
-	waiting   = series{GaugeVec: gauge("moult_units_waiting", "Nodes of a rollout that need a turn and are not started, by the reason.",
-		"kind", "namespace", "name", "reason")}
+	waiting   = comingAndGoing("moult_units_waiting", "Nodes of a rollout that need a turn and are not started, by the reason.",
+		"kind", "namespace", "name", "reason")
 	stalled = gauge("moult_rollout_stalled", "1 while a rollout's condition Stalled is true: it goes no further until a person acts.",
 		"kind", "namespace", "name")
-	turnStarts = series{GaugeVec: gauge("moult_turn_start_time_seconds",
-		"When the turn of a node began, in seconds since the epoch, for the 20 oldest turns in progress of a rollout.", "kind", "namespace", "name", "node")}
+	turnStarts = comingAndGoing("moult_turn_start_time_seconds",
+		"When the turn of a node began, in seconds since the epoch, for the 20 oldest turns in progress of a rollout.", "kind", "namespace", "name", "node")
 	turns = histogram("moult_turn_duration_seconds", "How long a node's turn took, from claim to release or failure, by result.",
 		seconds, "kind", "namespace", "name", "result")
 	failures = counter("moult_turn_failures_total", "Turns of nodes that failed, by the reason.", "kind", "namespace", "name", "reason")
@@ -89,23 +89,30 @@ func (r Rollout) labels() prometheus.Labels {
 	return prometheus.Labels{"kind": r.Kind, "namespace": r.Namespace, "name": r.Name}
 }
 
-// series is a gauge of which a rollout's series come and go by their last label.
+// series is a gauge of which the series of an object come and go by their last label.
 type series struct {
 	*prometheus.GaugeVec
-	last sync.Map // of map[string]float64, by Rollout
+	last sync.Map // by object, what was set
 }
 
-// set replaces a rollout's series. A search for those that end would read the series of all rollouts.
-func (s *series) set(r Rollout, now map[string]float64) {
-	before, _ := s.last.Swap(r, now)
-	was, _ := before.(map[string]float64)
-	for label := range was {
+func comingAndGoing(name, help string, labels ...string) *series {
+	return &series{GaugeVec: gauge(name, help, labels...)}
+}
+
+// set replaces the series of an object, which has these labels. A search for those that end would read the series of all objects.
+func set[K ~string, V int | int32 | int64](s *series, object any, now map[K]V, labels ...string) {
+	last, _ := s.last.Swap(object, now)
+	if len(now) == 0 {
+		s.last.Delete(object)
+	}
+	before, _ := last.(map[K]V)
+	for label := range before {
 		if _, ok := now[label]; !ok {
-			s.DeleteLabelValues(r.values(label)...)
+			s.DeleteLabelValues(append(labels, string(label))...)
 		}
 	}
 	for label, value := range now {
-		s.WithLabelValues(r.values(label)...).Set(value)
+		s.WithLabelValues(append(labels, string(label))...).Set(float64(value))
 	}
 }
 
@@ -116,11 +123,7 @@ func SetUnits(r Rollout, states map[v1alpha1.UnitState]int, reasons map[v1alpha1
 	} {
 		units.WithLabelValues(r.values(string(s))...).Set(float64(states[s]))
 	}
-	now := make(map[string]float64, len(reasons))
-	for reason, n := range reasons {
-		now[string(reason)] = float64(n)
-	}
-	waiting.set(r, now)
+	set(waiting, r, reasons, r.values()...)
 }
 
 // SetStalled sets whether a rollout goes no further until a person acts.
@@ -128,11 +131,11 @@ func SetStalled(r Rollout, is bool) { stalled.WithLabelValues(r.values()...).Set
 
 // SetTurns sets when the oldest turns in progress began, by node.
 func SetTurns(r Rollout, oldest []v1alpha1.UnitStatus) {
-	now := make(map[string]float64, len(oldest))
+	now := make(map[string]int64, len(oldest))
 	for i := range oldest {
-		now[oldest[i].Node] = float64(oldest[i].Since.Unix())
+		now[oldest[i].Node] = oldest[i].Since.Unix()
 	}
-	turnStarts.set(r, now)
+	set(turnStarts, r, now, r.values()...)
 }
 
 // ObserveTurn records how long a turn took that updated its node.
@@ -166,7 +169,7 @@ func CountError(r Rollout) { reconcileErrors.WithLabelValues(r.values()...).Inc(
 
 // Forget removes a deleted rollout.
 func Forget(r Rollout) {
-	waiting.last.Delete(r)
-	turnStarts.last.Delete(r)
-	forget(r.labels(), units, &waiting, stalled, &turnStarts, turns, failures, drains, evictions, reconcileErrors)
+	SetUnits(r, nil, nil)
+	SetTurns(r, nil)
+	forget(r.labels(), units, stalled, turns, failures, drains, evictions, reconcileErrors)
 }

@@ -12,14 +12,14 @@ import (
 )
 
 var (
-	hostVersions = gauge("moult_host_versions",
+	hostVersions = comingAndGoing("moult_host_versions",
 		"Nodes of a NodeRollout by the version that their hosts run, for the most frequent versions.", "name", "version")
 	reboots = histogram("moult_host_reboot_duration_seconds",
 		"How long hosts took from the order to reboot until they ran the version of a NodeRollout.", seconds, "name")
 	cloudCalls = histogram("moult_cloud_call_duration_seconds",
 		"How long calls of clouds took, by provider, call and outcome: ok, or the kind of the error.",
 		[]float64{0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30}, "provider", "call", "outcome")
-	machines = gauge("moult_machines", "Machines of a scale set that a NodeRollout is for, by what the cloud says of them.",
+	machines = comingAndGoing("moult_machines", "Machines of a scale set that a NodeRollout is for, by what the cloud says of them.",
 		"name", "scale_set", "state")
 	outdatedMachines = gauge("moult_machines_outdated", "Machines of a scale set that must be replaced.", "name", "scale_set")
 	phases           = histogram("moult_machine_phase_duration_seconds", "How long the turns of machines were in a phase.", seconds, "name", "phase")
@@ -36,10 +36,11 @@ func SetAgentPolicyMissing(missing bool) {
 
 // SetHostVersions sets how many nodes of a NodeRollout run which version.
 func SetHostVersions(name string, versions []v1alpha1.HostVersion) {
-	forget(prometheus.Labels{"name": name}, hostVersions)
+	now := make(map[string]int32, len(versions))
 	for _, v := range versions {
-		hostVersions.WithLabelValues(name, v.Version).Set(float64(v.Nodes))
+		now[v.Version] = v.Nodes
 	}
+	set(hostVersions, name, now, name)
 }
 
 // ObserveReboot records how long a host took to run the version.
@@ -59,17 +60,15 @@ func ObserveCloudCall(provider, call, outcome string, took time.Duration) {
 }
 
 // SetMachines sets how many machines of a scale set are in which state, and how many are outdated.
-func SetMachines(name, set string, states map[string]int, outdated int) {
-	forget(prometheus.Labels{"name": name, "scale_set": set}, machines)
-	for state, n := range states {
-		machines.WithLabelValues(name, set, state).Set(float64(n))
-	}
-	outdatedMachines.WithLabelValues(name, set).Set(float64(outdated))
+func SetMachines(name, scaleSet string, states map[string]int, outdated int) {
+	set(machines, [2]string{name, scaleSet}, states, name, scaleSet)
+	outdatedMachines.WithLabelValues(name, scaleSet).Set(float64(outdated))
 }
 
 // ForgetScaleSet removes a scale set that a NodeRollout no longer changes.
-func ForgetScaleSet(name, set string) {
-	forget(prometheus.Labels{"name": name, "scale_set": set}, machines, outdatedMachines)
+func ForgetScaleSet(name, scaleSet string) {
+	SetMachines(name, scaleSet, nil, 0)
+	outdatedMachines.DeleteLabelValues(name, scaleSet)
 }
 
 // ObservePhase records how long a turn was in a phase.

@@ -157,19 +157,16 @@ func mayMatch(r *unstructured.Unstructured, of map[string]string) bool {
 	return true
 }
 
-// nodeSelector returns the selector of a rollout. A malformed selector selects nothing.
+// nodeSelector returns the selector of a rollout. A malformed or missing selector selects nothing.
 func nodeSelector(r *unstructured.Unstructured) labels.Selector {
-	content, found, err := unstructured.NestedFieldNoCopy(r.Object, "spec", "nodeSelector")
-	fields, ok := content.(map[string]any)
-	if err != nil || !found || !ok {
-		return labels.Nothing()
+	var typed struct {
+		Spec struct {
+			NodeSelector *metav1.LabelSelector `json:"nodeSelector"`
+		} `json:"spec"`
 	}
-	var typed metav1.LabelSelector
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(fields, &typed); err != nil {
-		return labels.Nothing()
-	}
-	selector, err := metav1.LabelSelectorAsSelector(&typed)
-	if err != nil {
+	err := runtime.DefaultUnstructuredConverter.FromUnstructured(r.Object, &typed)
+	selector, invalid := metav1.LabelSelectorAsSelector(typed.Spec.NodeSelector)
+	if err != nil || invalid != nil {
 		return labels.Nothing()
 	}
 	return selector
