@@ -27,28 +27,24 @@ func (e *Engine) Refuses(ctx context.Context, key types.NamespacedName, stored *
 	metrics.SetStalled(metrics.Rollout{Kind: e.Kind, NamespacedName: key}, true)
 	e.Waiting.Set(key, true) // A change of the definition wakes it.
 	changed := stored.DeepCopy()
-	status, _ := changed.Object["status"].(map[string]any)
-	if status == nil {
-		status = map[string]any{}
-	}
-	conditions, _ := status["conditions"].([]any)
+	conditions, _, _ := unstructured.NestedSlice(changed.Object, "status", "conditions")
 	for _, want := range [][2]string{{v1alpha1.ConditionReady, "False"}, {v1alpha1.ConditionReconciling, "False"}, {v1alpha1.ConditionStalled, "True"}} {
 		i := slices.IndexFunc(conditions, func(c any) bool {
 			fields, _ := c.(map[string]any)
 			return fields["type"] == want[0]
 		})
-		c := map[string]any{"type": want[0]}
-		if i >= 0 {
-			c, _ = conditions[i].(map[string]any)
-		} else {
-			conditions = append(conditions, c)
+		if i < 0 {
+			i, conditions = len(conditions), append(conditions, map[string]any{"type": want[0]})
 		}
+		c, _ := conditions[i].(map[string]any)
 		if c["status"] != want[1] {
 			c["status"], c["lastTransitionTime"] = want[1], e.Clock.Now().UTC().Format(time.RFC3339)
 		}
 		c["reason"], c["message"] = v1alpha1.ReasonDefinitionIncomplete, why.Error()
 	}
-	status["conditions"], changed.Object["status"] = conditions, status
+	if err := unstructured.SetNestedSlice(changed.Object, conditions, "status", "conditions"); err != nil {
+		return true, fmt.Errorf("writing conditions, %w", err)
+	}
 	if equality.Semantic.DeepEqual(stored.Object, changed.Object) {
 		return true, nil
 	}

@@ -65,19 +65,9 @@ func after(requests MapFunc, enqueue func(queue, []reconcile.Request)) handler.F
 	}
 }
 
-// RolloutsOfNode maps a node to the NodeRollouts of one controller, for replacements or for host updates. They select the node before or after
-// the change, or have a claim, a mark or a taint on it. A selector that can't be read matches no node.
-func RolloutsOfNode(c client.Reader, replacements bool) MapFunc {
-	return rolloutsOfNode(c, GroupVersionKind, "", func(r *unstructured.Unstructured) bool { return Replaces(r) == replacements })
-}
-
-// PlansOfNode maps a node to Plans of a namespace, by the same rules.
-func PlansOfNode(c client.Reader, kind schema.GroupVersionKind, namespace string) MapFunc {
-	return rolloutsOfNode(c, kind, namespace, func(*unstructured.Unstructured) bool { return true })
-}
-
-// rolloutsOfNode maps a node to rollouts of one kind: those that are own, and those that are deleted.
-func rolloutsOfNode(c client.Reader, kind schema.GroupVersionKind, namespace string, own func(*unstructured.Unstructured) bool) MapFunc {
+// RolloutsOfNode maps a node to rollouts of one kind: those that are own, and those that are deleted. They select the node before or after the
+// change, or have a claim, a mark or a taint on it. A selector that can't be read matches no node.
+func RolloutsOfNode(c client.Reader, kind schema.GroupVersionKind, namespace string, own func(*unstructured.Unstructured) bool) MapFunc {
 	prefix := node.Holder(kind.Kind, types.NamespacedName{Namespace: namespace})
 	return func(ctx context.Context, objects ...client.Object) []reconcile.Request {
 		found := map[types.NamespacedName]bool{}

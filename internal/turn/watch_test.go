@@ -56,7 +56,7 @@ func TestRolloutsOfNode(t *testing.T) {
 		"one with the other mark": {[]client.Object{newNode(annotated(v1alpha1.AnnotationExcludedBy, "NodeRollout/gone"))}, "all gone"},
 	} {
 		var names []string
-		for _, r := range RolloutsOfNode(c, false)(t.Context(), tc.nodes...) {
+		for _, r := range RolloutsOfNode(c, GroupVersionKind, "", func(r *unstructured.Unstructured) bool { return !Replaces(r) })(t.Context(), tc.nodes...) {
 			names = append(names, r.Name)
 		}
 		slices.Sort(names)
@@ -97,7 +97,7 @@ func TestRolloutsOfTheOther(t *testing.T) {
 	} {
 		for replacements, want := range map[bool]string{false: tc.hosts, true: tc.replacements} {
 			var names []string
-			for _, r := range RolloutsOfNode(c, replacements)(t.Context(), tc.node) {
+			for _, r := range RolloutsOfNode(c, GroupVersionKind, "", func(r *unstructured.Unstructured) bool { return Replaces(r) == replacements })(t.Context(), tc.node) {
 				names = append(names, r.Name)
 			}
 			slices.Sort(names)

@@ -108,7 +108,7 @@ func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error
 		return fmt.Errorf("indexing jobs and pods, %w", err)
 	}
 	b, err := c.NewController(m, "plan.rollout", c.options.Threads, newStored(),
-		fleet.Coalesce, turn.PlansOfNode(c.Client, groupVersionKind, c.options.Namespace))
+		fleet.Coalesce, turn.RolloutsOfNode(c.Client, groupVersionKind, c.options.Namespace, isPlan))
 	if err != nil {
 		return err
 	}
@@ -118,6 +118,9 @@ func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error
 		Watches(&corev1.Secret{}, turn.Soon(c.plansOfSecret)).
 		Complete(c)
 }
+
+// isPlan is true of each Plan: one controller carries out all.
+func isPlan(*unstructured.Unstructured) bool { return true }
 
 func planOfLabel(_ context.Context, objects ...client.Object) []reconcile.Request {
 	o := objects[len(objects)-1]

@@ -237,7 +237,7 @@ func TestPlansOf(t *testing.T) {
 		"a node with another kind's":    {[]client.Object{newNode("a", held("NodeRollout/x"))}, "all"},
 		"a node with what is no claims": {[]client.Object{newNode("a", annotated(v1alpha1.AnnotationClaims, "{"))}, "all"},
 	} {
-		if got := enqueued(turn.PlansOfNode(c.Client, groupVersionKind, namespace)(t.Context(), tc.nodes...)); got != tc.want {
+		if got := enqueued(turn.RolloutsOfNode(c.Client, groupVersionKind, namespace, isPlan)(t.Context(), tc.nodes...)); got != tc.want {
 			t.Errorf("%s wakes %s, want %s", name, got, tc.want)
 		}
 	}

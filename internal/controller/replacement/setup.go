@@ -15,7 +15,7 @@ import (
 func (c *Controller) SetupWithManager(_ context.Context, m ctrl.Manager) error {
 	// Most reconciles wait for a cloud.
 	b, err := c.NewController(m, "noderollout.replacement", 4*c.options.Threads, turnof.Object(),
-		fleet.Coalesce, turnof.RolloutsOfNode(c.Client, true))
+		fleet.Coalesce, turnof.RolloutsOfNode(c.Client, turnof.GroupVersionKind, "", turnof.Replaces))
 	if err != nil {
 		return err
 	}

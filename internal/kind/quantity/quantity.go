@@ -22,11 +22,8 @@ var form = regexp.MustCompile(`^[-+]?([0-9]+([.][0-9]*)?|[.][0-9]+)([KMGTPE]i|[n
 
 // Check returns an error if a text is not a quantity, or may take long to read.
 func Check(text string) error {
-	switch {
-	case len(text) > maxLength:
-		return fmt.Errorf("a quantity of %d bytes is too long: at most %d are allowed", len(text), maxLength)
-	case !form.MatchString(text):
-		return fmt.Errorf("%q is not a quantity such as 100m or 1Gi, with at most 3 digits in its exponent", text)
+	if len(text) > maxLength || !form.MatchString(text) {
+		return fmt.Errorf("%.*q is not a quantity such as 100m or 1Gi, of at most %[1]d bytes, with at most 3 digits in its exponent", maxLength, text)
 	}
 	return nil
 }
