@@ -100,7 +100,7 @@ func (e *Engine) NewController(m ctrl.Manager, name string, threads int, rollout
 		Named(name).
 		For(rollouts, builder.WithPredicates(RolloutChanged)).
 		Watches(rollouts, Created(e.Waiting)).
-		Watches(&corev1.Node{}, OfNode(e.Waiting, after, ofNode), builder.WithPredicates(NodeChanged)).
+		Watches(&corev1.Node{}, Wake(e.Waiting, after, ofNode), builder.WithPredicates(NodeChanged)).
 		WatchesRawSource(e.Waiting.Source(e.Fleet)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: max(1, threads)}), nil
 }

@@ -41,8 +41,8 @@ func Soon(requests MapFunc) handler.Funcs {
 	})
 }
 
-// OfNode enqueues the requests of a Node after a delay: first the rollouts with a turn in progress.
-func OfNode(w *fleet.Waiters, delay time.Duration, requests MapFunc) handler.Funcs {
+// Wake enqueues the requests of an object after a delay: first the rollouts with a turn in progress.
+func Wake(w *fleet.Waiters, delay time.Duration, requests MapFunc) handler.Funcs {
 	return after(requests, func(q queue, all []reconcile.Request) { w.Add(q, delay, all...) })
 }
 
