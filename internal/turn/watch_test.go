@@ -11,11 +11,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/fleet"
 )
 
 func TestRolloutsOfNode(t *testing.T) {
@@ -104,6 +108,26 @@ func TestRolloutsOfTheOther(t *testing.T) {
 			if got := strings.Join(names, " "); got != want {
 				t.Errorf("%s, replacements %t: %s, want %s", what, replacements, got, want)
 			}
+		}
+	}
+}
+
+// A new rollout comes after the changes of those that are known.
+func TestCreated(t *testing.T) {
+	w := &fleet.Waiters{}
+	q := priorityqueue.New[reconcile.Request](t.Name())
+	defer q.ShutDown()
+	o := Object()
+	o.SetName("new")
+	e := event.CreateEvent{Object: o}
+	if RolloutChanged.Create(e) {
+		t.Error("it is enqueued as a change")
+	}
+	Created(w).Create(t.Context(), e, q)
+	q.Add(reconcile.Request{NamespacedName: types.NamespacedName{Name: "changed"}})
+	for _, want := range []string{"changed", "new"} {
+		if got, _ := q.Get(); got.Name != want {
+			t.Errorf("got %q, want %q", got.Name, want)
 		}
 	}
 }
