@@ -13,6 +13,7 @@ import (
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/kind/nodeturn"
 	"moult.dev/moult/internal/rollout"
 )
 
@@ -56,6 +57,9 @@ func (c *Cluster) NodeRollouts(all []v1alpha1.NodeRollout) *Cluster {
 	return c
 }
 
+// Nodes returns the nodes by name; nil if they may not be read.
+func (c *Cluster) Nodes() []*corev1.Node { return c.nodes }
+
 // OwnNode sets the node that the operator runs on. Its turn comes last.
 func (c *Cluster) OwnNode(name string) { c.ownNode = name }
 
@@ -98,9 +102,8 @@ func (c *Cluster) addNodeState(line *Node) {
 
 // IsNodeReady reports whether the Node's condition Ready is True.
 func IsNodeReady(n *corev1.Node) bool {
-	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	})
+	ready, _ := nodeturn.Ready(n)
+	return ready
 }
 
 // timeOrNil returns a time for the API; nil if it is zero.

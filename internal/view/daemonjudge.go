@@ -27,8 +27,13 @@ type daemonSet struct {
 	lines   []Node
 }
 
-// daemonSet judges an ExtendedDaemonSet by its pods, or else takes its status.
-func (c *Cluster) daemonSet(eds *edsv1.ExtendedDaemonSet) *daemonSet {
+// daemonSet judges an ExtendedDaemonSet by its pods, or else takes its status. It only reads it for a preview.
+func (c *Cluster) daemonSet(eds *edsv1.ExtendedDaemonSet, preview *Supposition) *daemonSet {
+	if preview != nil {
+		eds = eds.DeepCopy()
+		fillPorts(&eds.Spec.Template.Spec)
+		return c.readDaemonSet(eds)
+	}
 	d := c.readDaemonSet(eds)
 	isAtRest, mayDecide := AtRest(eds), d.hasPods && d.Active != nil
 	switch { // The revisions may not exist yet, or may not be readable.

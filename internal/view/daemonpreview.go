@@ -15,15 +15,12 @@ import (
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/kind/daemonset"
+	"moult.dev/moult/internal/kind/nodeturn"
 	"moult.dev/moult/internal/rollout"
 )
 
-// PreviewDaemonSet says what an ExtendedDaemonSet would do. The object need not be in the Cluster.
-// Its revisions and pods, if any, must be.
-func (c *Cluster) PreviewDaemonSet(eds *edsv1.ExtendedDaemonSet, s Supposition) Preview {
-	eds = eds.DeepCopy()
-	fillPorts(&eds.Spec.Template.Spec)
-	d := c.readDaemonSet(eds)
+// preview says what the ExtendedDaemonSet would do.
+func (d *daemonSet) preview(s Supposition) Preview {
 	v := Preview{New: s.New, Steps: []Step{}}
 	version := d.Target.Name
 	if !d.TargetExists {
@@ -35,7 +32,7 @@ func (c *Cluster) PreviewDaemonSet(eds *edsv1.ExtendedDaemonSet, s Supposition) 
 		d.Active = d.Target
 	case d.CanaryFailed():
 		v.Notes = append(v.Notes, "The canary of this template has failed, so the nodes stay at revision "+d.Active.Name+", or go back to it: "+
-			"kubectl eds canary reset "+eds.Name+" -n "+eds.Namespace+" tries it again.")
+			"kubectl eds canary reset "+d.EDS.Name+" -n "+d.EDS.Namespace+" tries it again.")
 		version, d.Target = d.Active.Name, d.Active
 	}
 	canary := []string{}
@@ -89,7 +86,7 @@ func (c *Cluster) PreviewDaemonSet(eds *edsv1.ExtendedDaemonSet, s Supposition) 
 	}
 	v.Rollout = d.rollout()
 	v.Rollout.Version = version
-	v.finish(c, s)
+	v.finish(d.cluster, s)
 	return v
 }
 
@@ -230,7 +227,7 @@ func (d *daemonSet) schedule(turn time.Duration) (*Schedule, map[string]time.Tim
 		for _, at := range p.starts {
 			if end := at.Add(d.CreationTime()); p.now.Before(end) {
 				creating++
-				next = earliest(next, end)
+				next = nodeturn.Earlier(next, end)
 			}
 		}
 		return max(0, limit-creating), next

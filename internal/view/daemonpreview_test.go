@@ -128,7 +128,7 @@ func TestPreviewDaemonSet(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := tc.farm.eds.DeepCopy()
-			v := tc.farm.see().PreviewDaemonSet(tc.farm.eds, Supposition{Turn: tc.turn})
+			v := tc.farm.see().Preview(tc.farm.eds, Supposition{Turn: tc.turn})
 			if got := steps(&v); got != tc.steps || v.Problem != "" {
 				t.Errorf("got  %s\nwant %s (%s)", got, tc.steps, v.Problem)
 			}
@@ -159,7 +159,7 @@ func TestPreviewNewDaemonSet(t *testing.T) {
 		strategyOf(f).Canary = &edsv1.ExtendedDaemonSetSpecStrategyCanary{}
 		f.nodes[1].Spec.Taints = []corev1.Taint{{Key: "k", Effect: corev1.TaintEffectNoSchedule}}
 	})
-	v := f.see().PreviewDaemonSet(f.eds, Supposition{New: true, Turn: time.Minute})
+	v := f.see().Preview(f.eds, Supposition{New: true, Turn: time.Minute})
 	if len(v.Steps)+len(v.InTurn) != 0 || v.Canary != nil {
 		t.Errorf("%+v", v)
 	}
@@ -178,7 +178,7 @@ func TestPreviewNewDaemonSet(t *testing.T) {
 // TestPreviewDaemonSetWithoutEnd: a pod on a node that is not ready keeps the rollout from its end, though no node waits to start.
 func TestPreviewDaemonSetWithoutEnd(t *testing.T) {
 	f := newFarm(2, func(f *farm) { unready(&f.nodes[0]) }).has("new", notReady, 0).has("new", nil, 1)
-	s := f.see().PreviewDaemonSet(f.eds, Supposition{Turn: time.Minute}).Schedule
+	s := f.see().Preview(f.eds, Supposition{Turn: time.Minute}).Schedule
 	if s == nil || s.End != nil || s.Left != 1 || s.Stuck == "" {
 		t.Errorf("schedule: %+v, want no end and 1 node left", s)
 	}
@@ -193,7 +193,7 @@ func TestPreviewKnowsTheRevision(t *testing.T) {
 	stored.Spec.TemplateGeneration = RevisionOf(f.eds)
 	f.has("new", nil, 0)
 	f.eds.Spec.Template.Spec.Containers[0].Ports[0].Protocol = ""
-	if v := f.see().PreviewDaemonSet(f.eds, Supposition{}); len(v.Steps) != 0 || v.Rollout.Version != "foo-new" {
+	if v := f.see().Preview(f.eds, Supposition{}); len(v.Steps) != 0 || v.Rollout.Version != "foo-new" {
 		t.Errorf("%+v", v)
 	}
 }
@@ -206,7 +206,7 @@ func TestPreviewDaemonSetProblems(t *testing.T) {
 		},
 	} {
 		f := newFarm(1, change)
-		if v := f.see().PreviewDaemonSet(f.eds, Supposition{Turn: time.Minute}); !strings.HasPrefix(v.Problem, want) || v.Schedule != nil {
+		if v := f.see().Preview(f.eds, Supposition{Turn: time.Minute}); !strings.HasPrefix(v.Problem, want) || v.Schedule != nil {
 			t.Errorf("%q, want %q", v.Problem, want)
 		}
 	}

@@ -327,7 +327,7 @@ func TestPreviewMachines(t *testing.T) {
 				s.Order = []v1alpha1.Order{{By: v1alpha1.OrderLabel, Key: corev1.LabelHostname}}
 			})(&tc.rollout)
 			tc.suppose.Turn = time.Minute
-			v := See(nil, nodes, nil, now).PreviewNodeRollout(&tc.rollout, tc.suppose)
+			v := See(nil, nodes, nil, now).Preview(&tc.rollout, tc.suppose)
 			var got []string
 			for _, s := range v.Steps {
 				line := strings.TrimSpace(fmt.Sprint(s.Node, " ", s.Reason))
@@ -350,7 +350,7 @@ func TestPreviewMachines(t *testing.T) {
 	broken := aReplacement(func(nr *v1alpha1.NodeRollout) {
 		nr.Spec.NodeSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Equals"}}
 	})
-	if v := See(nil, nodes, nil, now).PreviewNodeRollout(&broken, Supposition{}); !strings.Contains(v.Problem, "spec.nodeSelector") {
+	if v := See(nil, nodes, nil, now).Preview(&broken, Supposition{}); !strings.Contains(v.Problem, "spec.nodeSelector") {
 		t.Errorf("problem %q", v.Problem)
 	}
 }
@@ -358,7 +358,7 @@ func TestPreviewMachines(t *testing.T) {
 // TestPreviewMachinesInTurn: a turn that has claimed no node yet ends in the estimate too.
 func TestPreviewMachinesInTurn(t *testing.T) {
 	nr := aReplacement(inTurn(v1alpha1.MachineAdding))
-	s := See(nil, []corev1.Node{aMachine("n", "pool")}, nil, now).PreviewNodeRollout(&nr, Supposition{Turn: 10 * time.Minute}).Schedule
+	s := See(nil, []corev1.Node{aMachine("n", "pool")}, nil, now).Preview(&nr, Supposition{Turn: 10 * time.Minute}).Schedule
 	if s == nil || s.End == nil || s.End.Sub(now) != 5*time.Minute {
 		t.Errorf("schedule: %+v, want an end after 5m: the turn began 5m ago", s)
 	}

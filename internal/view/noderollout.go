@@ -45,11 +45,3 @@ func (u *units) foundInvalid() string {
 	}
 	return c.stalled.Message
 }
-
-// PreviewNodeRollout says what a NodeRollout would do. The object need not be in the Cluster.
-func (c *Cluster) PreviewNodeRollout(nr *v1alpha1.NodeRollout, s Supposition) Preview {
-	if nr.Spec.Replacement != nil {
-		return c.machines(nr, "", &s).preview(s)
-	}
-	return c.hosts(nr, "", &s).preview(s)
-}

@@ -501,7 +501,7 @@ func TestPreviewHosts(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := See(nil, tc.nodes, nil, now).PreviewNodeRollout(&tc.rollout, tc.suppose)
+			v := See(nil, tc.nodes, nil, now).Preview(&tc.rollout, tc.suppose)
 			var steps []string
 			for _, s := range v.Steps {
 				steps = append(steps, fmt.Sprintf("%s: %s %s %s", s.Node, s.From, s.To, s.Reason))
@@ -534,7 +534,7 @@ func TestPreviewOwnNode(t *testing.T) {
 	for _, own := range []string{"a", "b"} {
 		c := See([]upgradev1.Plan{plan}, nodes, nil, now).NodeRollouts([]v1alpha1.NodeRollout{nr})
 		c.OwnNode(own)
-		for _, v := range []Preview{c.PreviewNodeRollout(&nr, Supposition{}), c.Preview(&plan, Supposition{})} {
+		for _, v := range []Preview{c.Preview(&nr, Supposition{}), c.Preview(&plan, Supposition{})} {
 			if len(v.Steps) != 2 || v.Steps[1].Node != own {
 				t.Errorf("%s goes last: got %+v", own, v.Steps)
 			}
@@ -557,7 +557,7 @@ func TestPreviewHealth(t *testing.T) {
 	})
 	nodes := []corev1.Node{offering("a", "1.20.3", "1.20.3"), offering("b", "1.19.0", "1.20.3")}
 	for _, want := range []v1alpha1.Reason{"", v1alpha1.ReasonWaveUnhealthy} {
-		v := See(nil, nodes, nil, now).PreviewNodeRollout(&nr, Supposition{Turn: time.Minute})
+		v := See(nil, nodes, nil, now).Preview(&nr, Supposition{Turn: time.Minute})
 		if len(v.Steps) != 1 || v.Steps[0].Node != "b" || v.Steps[0].Reason != want {
 			t.Errorf("got %+v, want %q", v.Steps, want)
 		}
@@ -573,7 +573,7 @@ func TestPreviewAnotherVersion(t *testing.T) {
 		nr.Status.Wave = &v1alpha1.WaveStatus{Name: "remainder", Number: 2, Of: 2, Revision: "1.20.3", State: v1alpha1.WaveComplete}
 	})
 	nodes := []corev1.Node{offering("a", "1.20.3", "1.21.0"), offering("b", "1.20.3", "1.21.0"), aNode("plain")}
-	v := See(nil, nodes, nil, now).PreviewNodeRollout(&nr, Supposition{Turn: time.Minute})
+	v := See(nil, nodes, nil, now).Preview(&nr, Supposition{Turn: time.Minute})
 	reasons := []v1alpha1.Reason{}
 	for _, s := range v.Steps {
 		reasons = append(reasons, s.Reason)

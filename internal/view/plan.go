@@ -28,6 +28,11 @@ type planUnits struct {
 // plan judges every node that the Plan selects or claims, like its controller but without its Jobs, and asks the engine.
 // In a preview the Plan counts as valid and resolved, whatever its status says.
 func (c *Cluster) plan(p *upgradev1.Plan, named string, preview *Supposition) *planUnits {
+	if preview != nil && preview.Unresolved {
+		p = p.DeepCopy()
+		p.Status.LatestHash, p.Status.Wave = "", nil
+		p.Status.LatestVersion = strings.ReplaceAll(p.Spec.Version, "+", "-")
+	}
 	s := &p.Status
 	u := &planUnits{plan: p, units: units{cluster: c, conditions: planConditions(p), listed: listedUnits(s.Failed, s.Updating, s.Waiting)}}
 	u.described = Rollout{
@@ -147,17 +152,11 @@ func planCondition(p *upgradev1.Plan, kind string) *metav1.Condition {
 	return &metav1.Condition{Type: kind, Status: c.Status, Reason: c.Reason, Message: c.Message, LastTransitionTime: metav1.Time{Time: at}}
 }
 
-// Preview says what a Plan would do. The Plan need not be in the Cluster.
-func (c *Cluster) Preview(p *upgradev1.Plan, s Supposition) Preview {
-	if s.Unresolved {
-		p = p.DeepCopy()
-		p.Status.LatestHash, p.Status.Wave = "", nil
-		p.Status.LatestVersion = strings.ReplaceAll(p.Spec.Version, "+", "-")
-	}
-	u := c.plan(p, "", &s)
+// preview says what the Plan would do, and what is not known about that.
+func (u *planUnits) preview(s Supposition) Preview {
 	var notes []string
 	if s.Unresolved {
 		notes = append(notes, fmt.Sprintf("The revision is not known before the operator has resolved it: all %d nodes count as outdated.", len(u.nodes)))
 	}
-	return u.preview(s, nil, notes)
+	return u.units.preview(s, nil, notes)
 }

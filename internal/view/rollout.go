@@ -37,6 +37,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
 )
 
@@ -126,6 +127,8 @@ type judge interface {
 	unselected(n *corev1.Node) string
 	// explain adds to a node's part what keeps the node from starting.
 	explain(part *Part)
+	// preview says what the rollout would do, if it was judged for that.
+	preview(s Supposition) Preview
 }
 
 // judged is a rollout of any kind.
@@ -134,22 +137,40 @@ type judged struct {
 	judge
 }
 
+// Objects returns the Plans, ExtendedDaemonSets and NodeRollouts.
+func (c *Cluster) Objects() (all []metav1.Object) {
+	for i := range c.plans {
+		all = append(all, &c.plans[i])
+	}
+	for i := range c.daemons.Sets {
+		all = append(all, &c.daemons.Sets[i])
+	}
+	for i := range c.nodeRollouts {
+		all = append(all, &c.nodeRollouts[i])
+	}
+	return all
+}
+
+// judgeOne judges a rollout, as it is or for a preview. The node called named counts even if it opted out.
+func (c *Cluster) judgeOne(object metav1.Object, named string, preview *Supposition) judge {
+	switch o := object.(type) {
+	case *upgradev1.Plan:
+		return c.plan(o, named, preview)
+	case *v1alpha1.NodeRollout:
+		if o.Spec.Replacement != nil {
+			return c.machines(o, named, preview)
+		}
+		return c.hosts(o, named, preview)
+	}
+	return c.daemonSet(object.(*edsv1.ExtendedDaemonSet), preview)
+}
+
 // judge returns all rollouts, sorted by namespace and name. The node called named counts even if it opted out.
 func (c *Cluster) judge(named string) []judged {
 	var all []judged
-	add := func(j judge) { all = append(all, judged{j.rollout(), j}) }
-	for i := range c.plans {
-		add(c.plan(&c.plans[i], named, nil))
-	}
-	for i := range c.daemons.Sets {
-		add(c.daemonSet(&c.daemons.Sets[i]))
-	}
-	for i := range c.nodeRollouts {
-		if nr := &c.nodeRollouts[i]; nr.Spec.Replacement != nil {
-			add(c.machines(nr, named, nil))
-		} else {
-			add(c.hosts(nr, named, nil))
-		}
+	for _, o := range c.Objects() {
+		j := c.judgeOne(o, named, nil)
+		all = append(all, judged{j.rollout(), j})
 	}
 	slices.SortFunc(all, func(a, b judged) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(b.Kind, a.Kind))

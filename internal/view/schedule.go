@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/kind/nodeturn"
 	"moult.dev/moult/internal/rollout"
 )
 
@@ -113,14 +114,6 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// earliest returns the earlier time; zero means never.
-func earliest(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
-}
-
 // changeNode changes a copy of a node.
 func (p *simulation) changeNode(name string, how func(*rollout.Node)) {
 	if before := p.fleet.Nodes[name]; before != nil {
@@ -216,7 +209,7 @@ func (p *simulation) run() (last rollout.Decision, ended bool) {
 		p.startNodes(&d)
 		next := d.Next
 		for _, e := range p.events {
-			next = earliest(next, e.at)
+			next = nodeturn.Earlier(next, e.at)
 		}
 		if next.IsZero() {
 			return d, true
@@ -246,7 +239,7 @@ func (p *simulation) startNodes(d *rollout.Decision) {
 	}
 	if p.missing = p.missing[min(room, len(p.missing)):]; room < len(all) {
 		_, more := p.room()
-		d.Next = earliest(d.Next, more)
+		d.Next = nodeturn.Earlier(d.Next, more)
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	upgradev1 "moult.dev/moult/api/upgrade/v1"
+	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cli/source"
 	"moult.dev/moult/internal/drain"
 	"moult.dev/moult/internal/view"
@@ -58,11 +60,11 @@ var (
 )
 
 func (s *subject) drainOptions() (drain.Options, map[drain.Reason]string, error) {
-	if s.hosts != nil {
-		options, err := drain.OptionsOf(s.hosts.Spec.Drain)
+	if r, ok := s.object.(*v1alpha1.NodeRollout); ok {
+		options, err := drain.OptionsOf(r.Spec.Drain)
 		return options, fieldsOfNodeRollout, err
 	}
-	options, err := drain.OptionsOfPlan(s.plan.Spec.Drain)
+	options, err := drain.OptionsOfPlan(s.object.(*upgradev1.Plan).Spec.Drain)
 	return options, fieldsOfPlan, err
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"moult.dev/moult/internal/cli/source"
 	"moult.dev/moult/internal/cli/text"
 	"moult.dev/moult/internal/drain"
 	"moult.dev/moult/internal/view"
@@ -42,7 +43,7 @@ func (c *previewCommand) draw(l *text.Lines, r *result, s *subject, now time.Tim
 	if end := endText(r, now); end != "" {
 		l.Add(text.Plain.Of("  " + end))
 	}
-	if s.eds == nil && len(r.Steps) > 0 {
+	if s.kind != source.DaemonSet && len(r.Steps) > 0 {
 		c.drawDrains(l, r, s)
 	}
 	for _, note := range r.Notes {

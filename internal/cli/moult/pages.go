@@ -40,7 +40,6 @@ type Pages struct {
 	// mu guards what the pages of nodes and rollouts are made of.
 	mu      sync.Mutex
 	cluster *view.Cluster
-	found   source.Found
 	now     time.Time
 }
 
@@ -89,33 +88,21 @@ func (c *Pages) Run(ctx context.Context) error {
 
 // read reads the cluster.
 func (c *Pages) read(ctx context.Context, now time.Time) (*dashboard.State, error) {
-	found, errRollouts := c.src.ReadRollouts(ctx, source.Target{})
-	nodes, errNodes := c.src.ReadNodes(ctx)
-	budgets, errBudgets := c.src.ReadBudgets(ctx)
-	if err := cmp.Or(errRollouts, errNodes, errBudgets); err != nil {
-		return nil, err
-	}
-	daemons, err := c.src.ReadDaemons(ctx, found.DaemonSets, nil)
+	found, err := c.src.ReadRollouts(ctx, source.Target{})
 	if err != nil {
 		return nil, err
 	}
-	cluster := view.See(found.Plans, nodes, budgets, now).Daemons(daemons).NodeRollouts(found.NodeRollouts)
-	if nodes == nil {
-		c.src.Notes = append(c.src.Notes, source.NoNodes)
-	} else {
-		cluster.OwnNode(c.src.ReadOperatorNode(ctx))
-		if err := c.src.ReadPodGates(ctx, cluster, ""); err != nil {
-			return nil, err
-		}
+	cluster, err := c.src.ReadCluster(ctx, found, nil, now)
+	if err == nil && cluster.Nodes() != nil {
+		err = c.src.ReadChecks(ctx, cluster, "")
+	}
+	if err != nil {
+		return nil, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.cluster, c.found, c.now = cluster, found, now
-	all := make([]*corev1.Node, len(nodes))
-	for i := range nodes {
-		all[i] = &nodes[i]
-	}
-	return &dashboard.State{Rollouts: cluster.Rollouts(), Budgets: cluster.Budgets(), Nodes: all}, nil
+	c.cluster, c.now = cluster, now
+	return &dashboard.State{Rollouts: cluster.Rollouts(), Budgets: cluster.Budgets(), Nodes: cluster.Nodes()}, nil
 }
 
 // why explains a node.
@@ -130,50 +117,19 @@ func (c *Pages) why(_ context.Context, node string) (text.Lines, bool, error) {
 }
 
 // preview says what a rollout would do.
-func (c *Pages) preview(_ context.Context, kind, namespace, name string) (text.Lines, error) {
+func (c *Pages) preview(_ context.Context, kind, namespace, name string) (l text.Lines, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := subjectOf(&c.found, kind, namespace, name)
-	if s == nil {
-		return nil, errors.New("the rollout is gone")
-	}
-	var r result
-	switch {
-	case s.eds != nil:
-		r.Preview = c.cluster.PreviewDaemonSet(s.eds, s.Supposition)
-	case s.hosts != nil:
-		r.Preview = c.cluster.PreviewNodeRollout(s.hosts, s.Supposition)
-	default:
-		r.Preview = c.cluster.Preview(s.plan, s.Supposition)
-	}
-	var l text.Lines
-	(&previewCommand{limit: 10}).draw(&l, &r, s, c.now)
-	return l, nil
-}
-
-// subjectOf returns a rollout that was found; nil if it was not.
-func subjectOf(found *source.Found, kind, namespace, name string) *subject {
-	switch kind {
-	case source.Plan.Name:
-		for i := range found.Plans {
-			if p := &found.Plans[i]; p.Namespace == namespace && p.Name == name {
-				return newSubject(p, 0)
-			}
+	for _, o := range c.cluster.Objects() {
+		s := newSubject(o, 0)
+		if s.kind.Name != kind || o.GetNamespace() != namespace || o.GetName() != name {
+			continue
 		}
-	case source.DaemonSet.Name:
-		for i := range found.DaemonSets {
-			if d := &found.DaemonSets[i]; d.Namespace == namespace && d.Name == name {
-				return newSubject(d, 0)
-			}
-		}
-	case source.NodeRollout.Name:
-		for i := range found.NodeRollouts {
-			if n := &found.NodeRollouts[i]; n.Name == name {
-				return newSubject(n, 0)
-			}
-		}
+		r := &result{Preview: c.cluster.Preview(o, s.Supposition)}
+		(&previewCommand{limit: 10}).draw(&l, r, s, c.now)
+		return l, nil
 	}
-	return nil
+	return nil, errors.New("the rollout is gone")
 }
 
 // logs returns the last lines of the pod that a rollout ran on a node: of the newest one that has failed, or else of the newest.

@@ -98,8 +98,20 @@ func (c *previewCommand) show(ctx context.Context, name string) error {
 		return err
 	}
 	now := c.clock.Now()
-	cluster, err := c.src.ReadCluster(ctx, nil, "", now)
+	var found source.Found
+	for _, s := range subjects {
+		if eds, ok := s.object.(*edsv1.ExtendedDaemonSet); ok {
+			found.DaemonSets = append(found.DaemonSets, *eds)
+		}
+	}
+	cluster, err := c.src.ReadCluster(ctx, found, nil, now)
 	if err != nil {
+		return err
+	}
+	if slices.Contains(c.src.Notes, source.NoPodsSeen) {
+		return errors.New("pods, revisions and settings of ExtendedDaemonSets can't all be listed, and without them there is nothing to preview")
+	}
+	if err := c.src.ReadChecks(ctx, cluster, ""); err != nil {
 		return err
 	}
 	c.note(c.src)
@@ -131,21 +143,7 @@ func (c *previewCommand) preview(ctx context.Context, s *subject, cluster *view.
 	if slices.ContainsFunc(s.order, func(o v1alpha1.Order) bool { return o.By == v1alpha1.OrderFewestEvictionsFirst }) {
 		cluster.Evictions(c.countEvictions(ctx))
 	}
-	switch {
-	case s.eds != nil:
-		daemons, err := c.src.ReadDaemons(ctx, []edsv1.ExtendedDaemonSet{*s.eds}, nil)
-		if err != nil {
-			return r, err
-		}
-		if slices.Contains(c.src.Notes, source.NoPodsSeen) {
-			return r, errors.New("pods, revisions and settings of ExtendedDaemonSets can't all be listed, and without them there is nothing to preview")
-		}
-		r.Preview = cluster.Daemons(daemons).PreviewDaemonSet(s.eds, s.Supposition)
-	case s.hosts != nil:
-		r.Preview = cluster.PreviewNodeRollout(s.hosts, s.Supposition)
-	default:
-		r.Preview = cluster.Preview(s.plan, s.Supposition)
-	}
+	r.Preview = cluster.Preview(s.object, s.Supposition)
 	if s.drains {
 		r.Drains, err = c.drains(ctx, s, r.Steps)
 	}

@@ -43,7 +43,7 @@ func daemonInCluster(t *testing.T, image string, change ...func(*edsv1.ExtendedD
 	if err != nil {
 		t.Fatal(err)
 	}
-	eds := all[0].eds
+	eds := all[0].object.(*edsv1.ExtendedDaemonSet)
 	eds.UID, eds.Generation = "exporter", 1
 	eds.Spec.Template.Spec.Containers[0].Ports[0].Protocol = corev1.ProtocolTCP
 	eds.Status = edsv1.ExtendedDaemonSetStatus{

@@ -37,7 +37,7 @@ func hostInCluster(t *testing.T, change ...func(*v1alpha1.NodeRollout)) *unstruc
 	if err != nil {
 		t.Fatal(err)
 	}
-	nr := all[0].hosts
+	nr := all[0].object.(*v1alpha1.NodeRollout)
 	nr.UID, nr.Status.Revision, nr.Status.TurnSeconds = "nr", "1.20.3", 300
 	nr.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: metav1.ConditionFalse}}
 	for _, c := range change {

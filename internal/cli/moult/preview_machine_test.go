@@ -42,7 +42,7 @@ func TestPreviewMachines(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		nr := all[0].hosts
+		nr := all[0].object.(*v1alpha1.NodeRollout)
 		nr.UID, nr.Status.Revision, nr.Status.TurnSeconds = "nr", "image-2", 300
 		nr.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: metav1.ConditionFalse}}
 		nr.Status.Counts = &v1alpha1.UnitCounts{Total: 3, Updated: 1, Waiting: 2}

@@ -111,7 +111,7 @@ func inCluster(t *testing.T, change ...func(*upgradev1.Plan)) *unstructured.Unst
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := all[0].plan
+	p := all[0].object.(*upgradev1.Plan)
 	p.TypeMeta = metav1.TypeMeta{APIVersion: upgradev1.GroupVersion.String(), Kind: "Plan"}
 	p.UID = "agents"
 	p.Status.LatestVersion, p.Status.LatestHash, p.Status.TurnSeconds = "v2", "hash", 600

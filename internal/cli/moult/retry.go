@@ -16,7 +16,6 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cli/source"
 	"moult.dev/moult/internal/cli/text"
-	"moult.dev/moult/internal/view"
 )
 
 // retryable are the kinds that can be retried. For an ExtendedDaemonSet, the kubelet itself restarts failed pods.
@@ -133,20 +132,14 @@ func failuresOnNode(node *unstructured.Unstructured) ([]failure, error) {
 
 // failuresOf are the failed turns of a Plan or a NodeRollout.
 func (c *steerCommand) failuresOf(ctx context.Context, named source.Target) ([]failure, error) {
-	found, err := c.src.ReadRollouts(ctx, named)
-	if err != nil {
-		return nil, err
-	}
-	nodes, err := c.src.ReadNodes(ctx)
+	s, err := readShown(ctx, c.src, named, c.clock.Now())
 	if err != nil {
 		return nil, err
 	}
 	var failures []failure
-	for _, r := range view.See(found.Plans, nodes, nil, c.clock.Now()).NodeRollouts(found.NodeRollouts).Rollouts() {
-		for i := range r.Nodes {
-			if n := &r.Nodes[i]; n.State == v1alpha1.UnitFailed {
-				failures = append(failures, failure{n.Node, n.Reason, n.ContinuesFailed()})
-			}
+	for _, n := range s.rollouts[0].Nodes {
+		if n.State == v1alpha1.UnitFailed {
+			failures = append(failures, failure{n.Node, n.Reason, n.ContinuesFailed()})
 		}
 	}
 	return failures, nil

@@ -3,7 +3,6 @@
 package moult
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -76,20 +75,14 @@ type shown struct {
 
 // readShown reads the cluster. If a rollout is named, it returns only the budgets that select its nodes.
 func readShown(ctx context.Context, src *source.Source, named source.Target, now time.Time) (*shown, error) {
-	found, errRollouts := src.ReadRollouts(ctx, named)
-	budgets, errBudgets := src.ReadBudgets(ctx)
-	nodes, errNodes := src.ReadNodes(ctx)
-	if err := cmp.Or(errRollouts, errBudgets, errNodes); err != nil {
-		return nil, err
-	}
-	if nodes == nil {
-		src.Notes = append(src.Notes, source.NoNodes)
-	}
-	daemons, err := src.ReadDaemons(ctx, found.DaemonSets, view.AtRest)
+	found, err := src.ReadRollouts(ctx, named)
 	if err != nil {
 		return nil, err
 	}
-	cluster := view.See(found.Plans, nodes, budgets, now).Daemons(daemons).NodeRollouts(found.NodeRollouts)
+	cluster, err := src.ReadCluster(ctx, found, view.AtRest, now)
+	if err != nil {
+		return nil, err
+	}
 	s := &shown{rollouts: cluster.Rollouts(), budgets: cluster.Budgets()}
 	if named.Name != "" {
 		s.budgets = slices.DeleteFunc(s.budgets, func(b view.Budget) bool {

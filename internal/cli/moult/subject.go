@@ -30,12 +30,8 @@ import (
 
 // subject is a Plan, ExtendedDaemonSet or NodeRollout to preview, and what the preview assumes about it.
 type subject struct {
-	plan  *upgradev1.Plan
-	eds   *edsv1.ExtendedDaemonSet
-	hosts *v1alpha1.NodeRollout
-
+	object metav1.Object
 	kind   *source.Kind
-	meta   *metav1.ObjectMeta
 	order  []v1alpha1.Order
 	drains bool
 	view.Supposition
@@ -47,13 +43,13 @@ func newSubject(object any, turn time.Duration) *subject {
 	var strategy *v1alpha1.Strategy
 	switch o := object.(type) {
 	case *upgradev1.Plan:
-		s.plan, s.kind, s.meta, strategy = o, source.Plan, &o.ObjectMeta, o.Spec.Strategy
+		s.object, s.kind, strategy = o, source.Plan, o.Spec.Strategy
 		s.drains, s.Unresolved = o.Spec.Drain != nil, o.Status.LatestHash == ""
 	case *v1alpha1.NodeRollout:
-		s.hosts, s.kind, s.meta, strategy = o, source.NodeRollout, &o.ObjectMeta, o.Spec.Strategy
+		s.object, s.kind, strategy = o, source.NodeRollout, o.Spec.Strategy
 		s.drains = o.Spec.Drain == nil || !o.Spec.Drain.Disabled
 	case *edsv1.ExtendedDaemonSet:
-		s.eds, s.kind, s.meta, s.order = o, source.DaemonSet, &o.ObjectMeta, o.Spec.Strategy.Order
+		s.object, s.kind, s.order = o, source.DaemonSet, o.Spec.Strategy.Order
 	default:
 		return nil
 	}
@@ -101,32 +97,35 @@ func typed(k *source.Kind, u *unstructured.Unstructured) any {
 
 // addStatus adds status and metadata from the cluster to a rollout of a file.
 func (c *previewCommand) addStatus(ctx context.Context, s *subject) error {
-	k, o := s.kind, s.meta
+	o := s.object
 	switch {
-	case !k.Namespaced:
-		o.Namespace = ""
-	case o.Namespace == "":
-		o.Namespace = c.src.Namespace
+	case !s.kind.Namespaced:
+		o.SetNamespace("")
+	case o.GetNamespace() == "":
+		o.SetNamespace(c.src.Namespace)
 	}
-	there, err := c.src.In(o.Namespace, k).Get(ctx, o.Name, metav1.GetOptions{})
+	there, err := c.src.In(o.GetNamespace(), s.kind).Get(ctx, o.GetName(), metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		s.New, s.Unresolved = true, s.plan != nil
+		s.New, s.Unresolved = true, s.kind == source.Plan
 		return nil
 	case err != nil:
-		return source.Explain(k, err)
+		return source.Explain(s.kind, err)
 	}
-	switch there := typed(k, there).(type) {
+	switch o := o.(type) {
 	case *edsv1.ExtendedDaemonSet:
-		s.eds.Status = there.Status
+		o.Status = source.As[edsv1.ExtendedDaemonSet](there).Status
 	case *v1alpha1.NodeRollout:
-		s.hosts.Status = there.Status
+		o.Status = source.As[v1alpha1.NodeRollout](there).Status
 	case *upgradev1.Plan:
-		s.Unresolved = there.Status.LatestHash == "" || !sameRevision(there, s.plan)
-		s.plan.Status = there.Status
+		is := source.As[upgradev1.Plan](there)
+		s.Unresolved = is.Status.LatestHash == "" || !sameRevision(is, o)
+		o.Status = is.Status
 	}
-	o.UID, o.CreationTimestamp, o.Generation = there.GetUID(), there.GetCreationTimestamp(), there.GetGeneration()
-	o.Annotations = labels.Merge(there.GetAnnotations(), o.Annotations)
+	o.SetUID(there.GetUID())
+	o.SetCreationTimestamp(there.GetCreationTimestamp())
+	o.SetGeneration(there.GetGeneration())
+	o.SetAnnotations(labels.Merge(there.GetAnnotations(), o.GetAnnotations()))
 	return nil
 }
 
@@ -179,7 +178,7 @@ func parse(in io.Reader, turn time.Duration) ([]*subject, error) {
 		if s == nil {
 			continue
 		}
-		if s.meta.Name == "" {
+		if s.object.GetName() == "" {
 			return nil, fmt.Errorf("document %d: the %s has no metadata.name", number, kind.Kind)
 		}
 		all = append(all, s)

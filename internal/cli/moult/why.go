@@ -37,15 +37,14 @@ func (c *whyCommand) explain(ctx context.Context, src *source.Source, node sourc
 		return err
 	}
 	now := c.clock.Now()
-	cluster, err := src.ReadCluster(ctx, found.Plans, node.Name, now)
+	cluster, err := src.ReadCluster(ctx, found, nil, now)
 	if err != nil {
 		return err
 	}
-	daemons, err := src.ReadDaemons(ctx, found.DaemonSets, nil)
-	if err != nil {
+	if err := src.ReadChecks(ctx, cluster, node.Name); err != nil {
 		return err
 	}
-	w, ok := cluster.Daemons(daemons).NodeRollouts(found.NodeRollouts).Why(node.Name)
+	w, ok := cluster.Why(node.Name)
 	if !ok {
 		return fmt.Errorf("there is no node %q", node.Name)
 	}

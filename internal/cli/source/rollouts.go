@@ -3,6 +3,7 @@
 package source
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -88,22 +89,30 @@ func (src *Source) ReadNodes(ctx context.Context) ([]corev1.Node, error) {
 	return nodes, nil
 }
 
-// ReadCluster returns the nodes, budgets and gates, with these Plans. It reads the gates of one node; of all if the name is empty.
-func (src *Source) ReadCluster(ctx context.Context, plans []upgradev1.Plan, node string, now time.Time) (*view.Cluster, error) {
-	nodes, err := src.ReadNodes(ctx)
-	switch {
-	case err != nil:
-		return nil, err
-	case nodes == nil:
-		return nil, errors.New("nodes can't be listed, and without them there is nothing to say")
-	}
-	budgets, err := src.ReadBudgets(ctx)
-	if err != nil {
+// ReadCluster returns the rollouts with the nodes, the budgets, and the pods of ExtendedDaemonSets, apart from those that skip selects.
+func (src *Source) ReadCluster(
+	ctx context.Context, found Found, skip func(*edsv1.ExtendedDaemonSet) bool, now time.Time,
+) (*view.Cluster, error) {
+	budgets, errBudgets := src.ReadBudgets(ctx)
+	nodes, errNodes := src.ReadNodes(ctx)
+	daemons, errDaemons := src.ReadDaemons(ctx, found.DaemonSets, skip)
+	if err := cmp.Or(errBudgets, errNodes, errDaemons); err != nil {
 		return nil, err
 	}
-	cluster := view.See(plans, nodes, budgets, now)
+	if nodes == nil {
+		src.Notes = append(src.Notes, NoNodes)
+	}
+	return view.See(found.Plans, nodes, budgets, now).Daemons(daemons).NodeRollouts(found.NodeRollouts), nil
+}
+
+// ReadChecks adds what previews and explanations also need: the operator's own node, and the gates that depend on pods. It reads these gates of one
+// node; of all if the name is empty.
+func (src *Source) ReadChecks(ctx context.Context, cluster *view.Cluster, node string) error {
+	if cluster.Nodes() == nil {
+		return errors.New("nodes can't be listed, and without them there is nothing to say")
+	}
 	cluster.OwnNode(src.ReadOperatorNode(ctx))
-	return cluster, src.ReadPodGates(ctx, cluster, node)
+	return src.ReadPodGates(ctx, cluster, node)
 }
 
 // trimNode removes large fields that are not shown.
