@@ -126,7 +126,9 @@ type Supposition struct {
 }
 
 // Preview says what a rollout would do. The object need not be in the Cluster, but its revisions and pods, if any, must be.
-func (c *Cluster) Preview(object metav1.Object, s Supposition) Preview { return c.judgeOne(object, "", &s).preview(s) }
+func (c *Cluster) Preview(object metav1.Object, s Supposition) Preview {
+	return c.judgeOne(object, "", &s).preview(s)
+}
 
 // preview says what the rollout would do. blockedUntil is when units may start that may not start now.
 func (u *units) preview(s Supposition, blockedUntil map[string]time.Time, notes []string) Preview {

@@ -26,29 +26,23 @@ If an ExtendedDaemonSet has a canary, it fails the canary instead: the canary's 
   kubectl moult abort eds/node-exporter -n monitoring`), source.Rollouts, c.abort)
 }
 
-func (c *steerCommand) abort(ctx context.Context, named source.Target) error {
-	k, o, err := c.src.Find(ctx, named, source.Rollouts...)
-	if err != nil {
-		return err
-	}
-	named.Kind = k
-	if set, ok := typed(k, o).(*edsv1.ExtendedDaemonSet); ok && set.Status.Canary != nil {
+func (c *steerCommand) abort(ctx context.Context, o source.Object) error {
+	if set, ok := typed(o).(*edsv1.ExtendedDaemonSet); ok && set.Status.Canary != nil {
 		if !c.dryRun.Client() {
-			err = eds.FailCanary(ctx, c.src, set, c.clock.Now(), c.patchOptions())
+			if err := eds.FailCanary(ctx, c.src, set, c.clock.Now(), c.patchOptions()); err != nil {
+				return err
+			}
 		}
-		if err == nil {
-			c.say(k, named.Name, "canary "+set.Status.Canary.ReplicaSet+" failed: its nodes return to "+set.Status.ActiveReplicaSet)
-		}
+		c.say(o, "canary "+set.Status.Canary.ReplicaSet+" failed: its nodes return to "+set.Status.ActiveReplicaSet)
+		return nil
+	}
+	if err := c.setPaused(ctx, o, true); err != nil {
 		return err
 	}
-	if err := c.setPaused(ctx, named, true); err != nil {
-		return err
-	}
-	s, err := readShown(ctx, c.src, named, c.clock.Now())
+	s, err := c.read(ctx, c.src, o.Target())
 	if err != nil {
 		return err
 	}
-	c.note(c.src)
 	return c.print(drawInTurn(&s.rollouts[0]))
 }
 
@@ -73,13 +67,17 @@ func drawInTurn(r *view.Rollout) (l text.Lines) {
 		l.Add(text.Plain.Of("  no node is in a turn"))
 	}
 	if len(nodes) > 0 {
-		label, all := upgradev1.LabelPlanHash(r.Name), strings.Join(nodes, " ")
-		if r.Kind == source.NodeRollout.Name {
-			label = v1alpha1.LabelNodeRollout(r.Name)
-		}
-		off := label + "=" + upgradev1.LabelDisabled
-		l.Add(text.Dim.Of("  → release those that are not changed yet: kubectl label node " + all + " --overwrite " + off))
+		label, all := optOut(r), strings.Join(nodes, " ")
+		l.Add(text.Dim.Of("  → release those that are not changed yet: kubectl label node " + all + " --overwrite " + label + "=" + upgradev1.LabelDisabled))
 		l.Add(text.Dim.Of("  → remove the label before you resume: kubectl label node " + all + " " + label + "-"))
 	}
 	return l
+}
+
+// optOut is the key of the label that keeps a Plan or a NodeRollout off a node.
+func optOut(r *view.Rollout) string {
+	if r.Kind == source.NodeRollout.Name {
+		return v1alpha1.LabelNodeRollout(r.Name)
+	}
+	return upgradev1.LabelPlanHash(r.Name)
 }

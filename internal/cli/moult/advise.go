@@ -94,13 +94,9 @@ type advisor struct {
 func advise(w *view.Why, p *view.Part, now time.Time) []string {
 	r, u, h := &p.Rollout, &p.Unit, w.Node.Host
 	isHost := r.Kind == source.NodeRollout.Name && !p.Replaces
-	label := upgradev1.LabelPlanHash(r.Name) + "=" + upgradev1.LabelDisabled
-	if r.Kind == source.NodeRollout.Name {
-		label = v1alpha1.LabelNodeRollout(r.Name) + "=" + v1alpha1.LabelNodeRolloutDisabled
-	}
 	a := &advisor{Why: w, part: p, fill: strings.NewReplacer(
 		"{arg}", source.Arg(r.Kind, r.Namespace, r.Name), "{name}", r.Name, "{namespace}", r.Namespace, "{node}", w.Node.Name,
-		"{label}", label,
+		"{label}", optOut(r)+"="+upgradev1.LabelDisabled,
 		"{agents}", "kubectl get pods -A -l app.kubernetes.io/name=moult-agent --field-selector spec.nodeName="+w.Node.Name,
 		"{logs}", "kubectl logs -n "+r.Namespace+" -l "+upgradev1.LabelPlan+"="+r.Name+","+upgradev1.LabelNode+"="+w.Node.Name+" --all-containers",
 	)}

@@ -26,27 +26,23 @@ Records your name in status.approval; without the right to patch the status it s
 		`  kubectl moult approve k3s-agent -n system-upgrade
   kubectl moult approve k3s-agent -n system-upgrade --wave canary
   kubectl moult approve eds/node-exporter -n monitoring`),
-		source.Rollouts, func(ctx context.Context, named source.Target) error { return c.approve(ctx, named, wave) })
+		source.Rollouts, func(ctx context.Context, o source.Object) error { return c.approve(ctx, o, wave) })
 	cmd.Flags().StringVar(&wave, "wave", "", "Approve only if this is the wave that waits for it.")
 	return cmd
 }
 
-func (c *steerCommand) approve(ctx context.Context, named source.Target, wave string) error {
-	k, _, err := c.src.Find(ctx, named, source.Rollouts...)
-	if err != nil {
-		return err
-	}
+func (c *steerCommand) approve(ctx context.Context, o source.Object, wave string) error {
 	user, err := c.src.User(ctx)
 	if err != nil {
 		return err
 	}
 	var approved *v1alpha1.WaveStatus
 	write := func(change func(of string) *source.Change) (bool, error) {
-		return c.write(ctx, k, named.Name, func(u *unstructured.Unstructured) (*source.Change, error) {
+		return c.write(ctx, o, func(u *unstructured.Unstructured) (*source.Change, error) {
 			var current bool
-			approved, current = waveOf(k, u)
+			approved, current = waveOf(source.Object{Unstructured: u, Kind: o.Kind})
 			if err := checkApprovable(approved, current, wave); err != nil {
-				return nil, fmt.Errorf("%s: %w", k.String(named.Name), err)
+				return nil, fmt.Errorf("%s: %w", o, err)
 			}
 			of, _, _ := unstructured.NestedString(u.Object, "status", "approval", "of")
 			if of == approved.ApproveWith || u.GetAnnotations()[v1alpha1.AnnotationApprove] == approved.ApproveWith {
@@ -69,17 +65,17 @@ func (c *steerCommand) approve(ctx context.Context, named source.Target, wave st
 	case err != nil:
 		return err
 	case !changed:
-		fmt.Fprintf(c.Out, "%s: wave %s is approved already\n", k.String(named.Name), approved.Name)
+		fmt.Fprintf(c.Out, "%s: wave %s is approved already\n", o, approved.Name)
 	default:
-		c.say(k, named.Name, fmt.Sprintf("wave %s (%d of %d) approved", approved.Name, approved.Number, approved.Of))
+		c.say(o, fmt.Sprintf("wave %s (%d of %d) approved", approved.Name, approved.Number, approved.Of))
 	}
 	return nil
 }
 
 // waveOf returns the current wave of a rollout, and whether it is of the rollout's current revision.
-func waveOf(k *source.Kind, o *unstructured.Unstructured) (wave *v1alpha1.WaveStatus, current bool) {
+func waveOf(o source.Object) (wave *v1alpha1.WaveStatus, current bool) {
 	revision := ""
-	switch r := typed(k, o).(type) {
+	switch r := typed(o).(type) {
 	case *edsv1.ExtendedDaemonSet:
 		// After a failed canary, the wave's revision is not that of the template.
 		current = r.Status.ObservedGeneration == r.Generation

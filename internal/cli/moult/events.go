@@ -29,8 +29,8 @@ The API server keeps Events for an hour, unless it is set otherwise.`,
 		`  kubectl moult events k3s-agent -n system-upgrade
   kubectl moult events nr/bottlerocket -o yaml`)
 	output.Add(cmd, flags.JSON, flags.YAML, flags.Name)
-	return source.Verb(c.cluster, cmd, source.Rollouts, func(ctx context.Context, src *source.Source, named source.Target) error {
-		events, err := c.eventsOf(ctx, src, named)
+	return source.VerbOn(c.cluster, cmd, source.Rollouts, func(ctx context.Context, src *source.Source, o source.Object) error {
+		events, err := c.eventsOf(ctx, src, o)
 		switch {
 		case err != nil:
 			return err
@@ -51,16 +51,11 @@ The API server keeps Events for an hour, unless it is set otherwise.`,
 }
 
 // eventsOf returns the Events of a rollout and of its nodes, the oldest first.
-func (c *command) eventsOf(ctx context.Context, src *source.Source, named source.Target) ([]corev1.Event, error) {
-	k, o, err := src.Find(ctx, named, source.Rollouts...)
+func (c *command) eventsOf(ctx context.Context, src *source.Source, o source.Object) ([]corev1.Event, error) {
+	s, err := c.read(ctx, src, o.Target())
 	if err != nil {
 		return nil, err
 	}
-	s, err := readShown(ctx, src, source.Target{Kind: k, Name: named.Name}, c.clock.Now())
-	if err != nil {
-		return nil, err
-	}
-	c.note(src)
 	isNode := func(name string) bool {
 		return slices.ContainsFunc(s.rollouts[0].Nodes, func(n view.Node) bool { return n.Node == name })
 	}

@@ -36,23 +36,18 @@ The status of a rollout keeps its last 10 runs. Times are in UTC.`,
 		`  kubectl moult history k3s-agent -n system-upgrade
   kubectl moult history nr/bottlerocket -o yaml`)
 	output.Add(cmd, flags.JSON, flags.YAML)
-	return source.Verb(c.cluster, cmd, source.Rollouts, func(ctx context.Context, src *source.Source, named source.Target) error {
-		k, o, err := src.Find(ctx, named, source.Rollouts...)
+	return source.VerbOn(c.cluster, cmd, source.Rollouts, func(ctx context.Context, src *source.Source, o source.Object) error {
+		s, err := c.read(ctx, src, o.Target())
 		if err != nil {
 			return err
 		}
-		s, err := readShown(ctx, src, source.Target{Kind: k, Name: named.Name}, c.clock.Now())
-		if err != nil {
-			return err
-		}
-		c.note(src)
 		runs := s.rollouts[0].History
 		switch {
 		case output.Structured():
 			if runs == nil {
 				runs = []v1alpha1.Run{}
 			}
-			return output.Print(c.Out, historyObject{identify("RolloutHistory"), metadata{o.GetNamespace(), o.GetName()}, k.Name, runs})
+			return output.Print(c.Out, historyObject{identify("RolloutHistory"), metadata{o.GetNamespace(), o.GetName()}, o.Kind.Name, runs})
 		case len(runs) == 0:
 			fmt.Fprintln(c.ErrOut, "No run yet: no node has been outdated.")
 			return nil
@@ -108,13 +103,11 @@ A rollout keeps its last 10 runs: of one that runs more often, older runs are mi
 	source.AddAllNamespaces(cmd)
 	output.Add(cmd, formatTable, flags.JSON, flags.YAML, formatCSV, formatMarkdown)
 	return source.Verb(c.cluster, cmd, nil, func(ctx context.Context, src *source.Source, named source.Target) error {
-		now := c.clock.Now()
-		s, err := readShown(ctx, src, named, now)
+		s, err := c.read(ctx, src, named)
 		if err != nil {
 			return err
 		}
-		c.note(src)
-		return c.printReport(view.NewReport(s.rollouts, now.Add(-time.Duration(since))), &output)
+		return c.printReport(view.NewReport(s.rollouts, c.clock.Now().Add(-time.Duration(since))), &output)
 	})
 }
 

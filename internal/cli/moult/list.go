@@ -23,11 +23,10 @@ NAME is how other commands name the rollout. -o wide adds the message.`,
 	source.AddAllNamespaces(cmd)
 	output.Add(cmd, flags.Wide, flags.JSON, flags.YAML, flags.Name)
 	return source.Verb(c.cluster, cmd, nil, func(ctx context.Context, src *source.Source, named source.Target) error {
-		s, err := readShown(ctx, src, named, c.clock.Now())
+		s, err := c.read(ctx, src, named)
 		if err != nil {
 			return err
 		}
-		c.note(src)
 		switch {
 		case output.Structured():
 			return output.Print(c.Out, flags.List(newStatusObject(s).Items))

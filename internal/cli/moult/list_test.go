@@ -109,7 +109,7 @@ func TestEvents(t *testing.T) {
 		return true, list, nil
 	})
 	c := &command{IOStreams: genericiooptions.IOStreams{ErrOut: &bytes.Buffer{}}, clock: clocktesting.NewFakeClock(now)}
-	got, err := c.eventsOf(t.Context(), src, source.Target{Name: "p"})
+	got, err := c.eventsOf(t.Context(), src, source.Object{Unstructured: plan, Kind: source.Plan})
 	var reasons []string
 	for i := range got {
 		reasons = append(reasons, got[i].Reason)

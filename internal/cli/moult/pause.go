@@ -23,7 +23,7 @@ func newPause(c *steerCommand) *cobra.Command {
 Turns and canaries that have begun go on. Sets spec.strategy.paused, or for ndb/NAME, a NodeDisruptionBudget, spec.paused.`,
 		`  kubectl moult pause k3s-agent -n system-upgrade
   kubectl moult pause nr/bottlerocket
-  kubectl moult pause ndb/production`), pausable, func(ctx context.Context, named source.Target) error { return c.setPaused(ctx, named, true) })
+  kubectl moult pause ndb/production`), pausable, func(ctx context.Context, o source.Object) error { return c.setPaused(ctx, o, true) })
 }
 
 func newResume(c *steerCommand) *cobra.Command {
@@ -31,17 +31,13 @@ func newResume(c *steerCommand) *cobra.Command {
 		`Resume a paused rollout or budget.
 Removes spec.strategy.paused. Other reasons may still keep nodes waiting: see kubectl moult why NODE.`,
 		`  kubectl moult resume k3s-agent -n system-upgrade
-  kubectl moult resume ndb/production`), pausable, func(ctx context.Context, named source.Target) error { return c.setPaused(ctx, named, false) })
+  kubectl moult resume ndb/production`), pausable, func(ctx context.Context, o source.Object) error { return c.setPaused(ctx, o, false) })
 }
 
-func (c *steerCommand) setPaused(ctx context.Context, named source.Target, paused bool) error {
-	k, o, err := c.src.Find(ctx, named, source.Rollouts...)
-	if err != nil {
-		return err
-	}
-	changed, err := c.write(ctx, k, named.Name, func(u *unstructured.Unstructured) (*source.Change, error) {
-		o = u
-		return pausing(k, u, paused), nil
+func (c *steerCommand) setPaused(ctx context.Context, o source.Object, paused bool) error {
+	changed, err := c.write(ctx, o, func(u *unstructured.Unstructured) (*source.Change, error) {
+		o.Unstructured = u
+		return pausing(o, paused), nil
 	})
 	done := "resumed"
 	switch {
@@ -54,8 +50,8 @@ func (c *steerCommand) setPaused(ctx context.Context, named source.Target, pause
 	case !changed:
 		done = "is not paused"
 	}
-	c.say(k, named.Name, done)
-	if k != source.DaemonSet || paused {
+	c.say(o, done)
+	if o.Kind != source.DaemonSet || paused {
 		return nil
 	}
 	// Annotations pause an ExtendedDaemonSet as well: kubectl eds removes them.
@@ -68,9 +64,9 @@ func (c *steerCommand) setPaused(ctx context.Context, named source.Target, pause
 }
 
 // pausing returns the change that pauses or resumes; nil if nothing changes.
-func pausing(k *source.Kind, o *unstructured.Unstructured, paused bool) *source.Change {
+func pausing(o source.Object, paused bool) *source.Change {
 	path := []string{"spec", "strategy", "paused"}
-	if k == source.Budget {
+	if o.Kind == source.Budget {
 		path = []string{"spec", "paused"}
 	}
 	was, _, err := unstructured.NestedBool(o.Object, path...)
@@ -81,7 +77,7 @@ func pausing(k *source.Kind, o *unstructured.Unstructured, paused bool) *source.
 		return nested(path, true)
 	}
 	// An empty strategy differs from none, so one that has only paused is removed. An ExtendedDaemonSet requires a strategy.
-	if parent, _, err := unstructured.NestedMap(o.Object, path[:2]...); len(path) > 2 && k != source.DaemonSet && err == nil && len(parent) <= 1 {
+	if parent, _, err := unstructured.NestedMap(o.Object, path[:2]...); len(path) > 2 && o.Kind != source.DaemonSet && err == nil && len(parent) <= 1 {
 		path = path[:2]
 	}
 	return nested(path, nil)

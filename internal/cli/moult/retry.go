@@ -29,7 +29,7 @@ Sets the annotation moult.dev/retry. Windows, budgets and concurrency hold as fo
 		`  kubectl moult retry worker-7
   kubectl moult retry worker-7 --rollout k3s-agent -n system-upgrade
   kubectl moult retry plan/k3s-agent -n system-upgrade
-  kubectl moult retry nr/bottlerocket`), retryable, func(ctx context.Context, named source.Target) error { return c.retry(ctx, named, rollout) })
+  kubectl moult retry nr/bottlerocket`), retryable, func(ctx context.Context, o source.Object) error { return c.retry(ctx, o, rollout) })
 	cmd.Flags().StringVar(&rollout, "rollout", "", "With a NODE: only if this rollout, and no other, has failed there.")
 	return cmd
 }
@@ -43,24 +43,20 @@ type failure struct {
 	lasts bool
 }
 
-func (c *steerCommand) retry(ctx context.Context, named source.Target, only string) error {
-	k, o, err := c.src.Find(ctx, named, retryable...)
-	if err != nil {
-		return err
-	}
+func (c *steerCommand) retry(ctx context.Context, o source.Object, only string) (err error) {
 	var failures []failure
-	where := "of " + k.String(named.Name)
+	where := "of " + o.String()
 	switch {
-	case k == source.Node:
-		where = "on node " + named.Name
-		failures, err = failuresOnNode(o)
+	case o.Kind == source.Node:
+		where = "on node " + o.GetName()
+		failures, err = failuresOnNode(o.Unstructured)
 		if err == nil && only != "" {
-			err = c.checkOnly(named.Name, only, failures)
+			err = c.checkOnly(o.GetName(), only, failures)
 		}
 	case only != "":
 		err = errors.New("--rollout goes with the name of a node")
 	default:
-		failures, err = c.failuresOf(ctx, source.Target{Kind: k, Name: named.Name})
+		failures, err = c.failuresOf(ctx, o.Target())
 	}
 	tried := slices.DeleteFunc(slices.Clone(failures), func(f failure) bool { return f.lasts })
 	switch {
@@ -71,13 +67,13 @@ func (c *steerCommand) retry(ctx context.Context, named source.Target, only stri
 	case len(tried) == 0:
 		return fmt.Errorf("what has failed %s goes on by itself, so there is nothing to retry: %s", where, list(failures))
 	}
-	if _, err := c.write(ctx, k, named.Name, func(*unstructured.Unstructured) (*source.Change, error) {
+	if _, err := c.write(ctx, o, func(*unstructured.Unstructured) (*source.Change, error) {
 		now := c.clock.Now().UTC().Format(time.RFC3339Nano)
 		return source.Annotate(map[string]any{v1alpha1.AnnotationRetry: now}), nil
 	}); err != nil {
 		return err
 	}
-	c.say(k, named.Name, "is retried: "+list(tried))
+	c.say(o, "is retried: "+list(tried))
 	return nil
 }
 

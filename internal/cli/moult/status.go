@@ -51,11 +51,10 @@ func (c *statusCommand) show(ctx context.Context, src *source.Source, named sour
 	if c.watch || c.untilComplete {
 		return follow(ctx, c.clock, src, named, c.newPainter(now, c.output.Wide()), c.untilComplete)
 	}
-	s, err := readShown(ctx, src, named, now)
+	s, err := c.read(ctx, src, named)
 	if err != nil {
 		return err
 	}
-	c.note(src)
 	switch {
 	case c.output.Structured() && named.Name != "" && (src.Namespace != "" || named.Kind == source.NodeRollout) && len(s.rollouts) == 1:
 		return c.output.Print(c.Out, newStatusObject(s).Items[0])
@@ -71,6 +70,15 @@ func (c *statusCommand) show(ctx context.Context, src *source.Source, named sour
 type shown struct {
 	rollouts []view.Rollout
 	budgets  []view.Budget
+}
+
+// read reads the rollouts and the budgets, and says what could not be read.
+func (c *command) read(ctx context.Context, src *source.Source, named source.Target) (*shown, error) {
+	s, err := readShown(ctx, src, named, c.clock.Now())
+	if err == nil {
+		c.note(src)
+	}
+	return s, err
 }
 
 // readShown reads the cluster. If a rollout is named, it returns only the budgets that select its nodes.

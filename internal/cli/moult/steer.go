@@ -22,19 +22,19 @@ type steerCommand struct {
 }
 
 // complete adds the common part of the verbs to the cobra command. Its argument is an object of these kinds.
-func (c *steerCommand) complete(cmd *cobra.Command, kinds []*source.Kind, run func(ctx context.Context, named source.Target) error) *cobra.Command {
+func (c *steerCommand) complete(cmd *cobra.Command, kinds []*source.Kind, run func(context.Context, source.Object) error) *cobra.Command {
 	c.dryRun.Add(cmd)
-	return source.Verb(c.cluster, cmd, kinds, func(ctx context.Context, src *source.Source, named source.Target) error {
+	return source.VerbOn(c.cluster, cmd, kinds, func(ctx context.Context, src *source.Source, o source.Object) error {
 		c.src = src
-		return run(ctx, named)
+		return run(ctx, o)
 	})
 }
 
 // write changes an object. If change returns nil, nothing is written and changed is false.
 func (c *steerCommand) write(
-	ctx context.Context, k *source.Kind, name string, change func(*unstructured.Unstructured) (*source.Change, error),
+	ctx context.Context, o source.Object, change func(*unstructured.Unstructured) (*source.Change, error),
 ) (changed bool, err error) {
-	err = c.src.Write(ctx, k, name, c.patchOptions(), func(u *unstructured.Unstructured) (*source.Change, error) {
+	err = c.src.Write(ctx, o.Kind, o.GetName(), c.patchOptions(), func(u *unstructured.Unstructured) (*source.Change, error) {
 		what, err := change(u)
 		if changed = what != nil; c.dryRun.Client() {
 			what = nil
@@ -50,6 +50,6 @@ func (c *steerCommand) patchOptions() metav1.PatchOptions {
 }
 
 // say prints what was done to an object, as kubectl does.
-func (c *steerCommand) say(kind *source.Kind, name, done string) {
-	fmt.Fprintf(c.Out, "%s %s%s\n", kind.String(name), done, c.dryRun.Suffix())
+func (c *steerCommand) say(o source.Object, done string) {
+	fmt.Fprintf(c.Out, "%s %s%s\n", o, done, c.dryRun.Suffix())
 }

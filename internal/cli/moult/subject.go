@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/json"
@@ -66,11 +65,11 @@ func (c *previewCommand) subjects(ctx context.Context, name string) ([]*subject,
 		if err != nil {
 			return nil, err
 		}
-		k, u, err := c.src.Find(ctx, named, source.Rollouts...)
+		o, err := c.src.Find(ctx, named, source.Rollouts...)
 		if err != nil {
 			return nil, err
 		}
-		return []*subject{newSubject(typed(k, u), c.turn)}, nil
+		return []*subject{newSubject(typed(o), c.turn)}, nil
 	}
 	all, err := c.read()
 	if err != nil {
@@ -85,14 +84,14 @@ func (c *previewCommand) subjects(ctx context.Context, name string) ([]*subject,
 }
 
 // typed converts a rollout to its type.
-func typed(k *source.Kind, u *unstructured.Unstructured) any {
-	switch k {
+func typed(o source.Object) any {
+	switch o.Kind {
 	case source.DaemonSet:
-		return source.As[edsv1.ExtendedDaemonSet](u)
+		return source.As[edsv1.ExtendedDaemonSet](o.Unstructured)
 	case source.NodeRollout:
-		return source.As[v1alpha1.NodeRollout](u)
+		return source.As[v1alpha1.NodeRollout](o.Unstructured)
 	}
-	return source.As[upgradev1.Plan](u)
+	return source.As[upgradev1.Plan](o.Unstructured)
 }
 
 // addStatus adds status and metadata from the cluster to a rollout of a file.

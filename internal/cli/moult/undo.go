@@ -28,15 +28,11 @@ That is the last complete version of a Plan or of hosts, or the previous templat
   kubectl moult undo eds/node-exporter -n monitoring --dry-run=server`), source.Rollouts, c.undo)
 }
 
-func (c *steerCommand) undo(ctx context.Context, named source.Target) error {
-	k, _, err := c.src.Find(ctx, named, source.Rollouts...)
-	if err != nil {
-		return err
-	}
+func (c *steerCommand) undo(ctx context.Context, o source.Object) error {
 	to := ""
-	_, err = c.write(ctx, k, named.Name, func(u *unstructured.Unstructured) (change *source.Change, err error) {
+	_, err := c.write(ctx, o, func(u *unstructured.Unstructured) (change *source.Change, err error) {
 		field := []string{"spec", "version"}
-		switch r := typed(k, u).(type) {
+		switch r := typed(source.Object{Unstructured: u, Kind: o.Kind}).(type) {
 		case *edsv1.ExtendedDaemonSet:
 			change, to, err = eds.Rollback(ctx, c.src, u, "")
 			return change, err
@@ -47,13 +43,13 @@ func (c *steerCommand) undo(ctx context.Context, named source.Target) error {
 			to, err = previousVersion(r)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", k.String(named.Name), err)
+			return nil, fmt.Errorf("%s: %w", o, err)
 		}
 		return nested(field, to), nil
 	})
 	if err == nil {
-		note := text.When(k == source.NodeRollout, "; hosts that run a newer version go back only if they offer this one")
-		c.say(k, named.Name, "returns to "+to+note)
+		note := text.When(o.Kind == source.NodeRollout, "; hosts that run a newer version go back only if they offer this one")
+		c.say(o, "returns to "+to+note)
 	}
 	return err
 }

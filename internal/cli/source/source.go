@@ -182,39 +182,53 @@ func (src *Source) Get(ctx context.Context, k *Kind, name string) (*unstructured
 	return o, Explain(k, err)
 }
 
-// Find reads the object that the command line names. A name without a kind may be of any of these kinds. Find fails if
+// Object is an object with its kind.
+type Object struct {
+	*unstructured.Unstructured
+	Kind *Kind
+}
+
+// String is how kubectl names the object.
+func (o Object) String() string { return o.Kind.String(o.GetName()) }
+
+// Target names the object.
+func (o Object) Target() Target { return Target{o.Kind, o.GetName()} }
+
+// Find reads the object that the command line names. A name without a kind may be of any of these kinds, but no budget's. Find fails if
 // several objects have the name. Only Plans must be readable.
-func (src *Source) Find(ctx context.Context, named Target, kinds ...*Kind) (*Kind, *unstructured.Unstructured, error) {
+func (src *Source) Find(ctx context.Context, named Target, kinds ...*Kind) (Object, error) {
 	if named.Kind != nil {
 		o, err := src.Get(ctx, named.Kind, named.Name)
-		return named.Kind, o, err
+		return Object{o, named.Kind}, err
 	}
-	var found []*Kind
+	var found []Object
 	var args []string
-	var object *unstructured.Unstructured
 	var failed error
 	for _, k := range kinds {
+		if k == Budget {
+			continue
+		}
 		o, err := src.Of(k).Get(ctx, named.Name, metav1.GetOptions{})
 		switch {
 		case err == nil:
-			found, args, object = append(found, k), append(args, k.Short(named.Name)), o
+			found, args = append(found, Object{o, k}), append(args, k.Short(named.Name))
 		case !isHidden(err), k == Plan && !isObjectNotFound(err):
 			failed = cmp.Or(failed, Explain(k, err))
 		}
 	}
 	switch {
 	case len(found) > 1:
-		return nil, nil, fmt.Errorf("several objects are named %q: say %s", named.Name, text.Or(args))
+		return Object{}, fmt.Errorf("several objects are named %q: say %s", named.Name, text.Or(args))
 	case len(found) == 1:
-		return found[0], object, nil
+		return found[0], nil
 	case failed != nil:
-		return nil, nil, failed
+		return Object{}, failed
 	}
 	err := src.NotFound(ctx, nil, named.Name)
 	if kinds[0] == Node {
 		err = fmt.Errorf("%s %s not found, and %w", Node.Name, named.Name, err)
 	}
-	return nil, nil, err
+	return Object{}, err
 }
 
 // Named selects the objects with a name; all if it is empty.

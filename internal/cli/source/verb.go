@@ -45,6 +45,17 @@ func Verb(cluster Config, cmd *cobra.Command, kinds []*Kind, run func(context.Co
 	return cmd
 }
 
+// VerbOn is Verb for a command that needs the object itself.
+func VerbOn(cluster Config, cmd *cobra.Command, kinds []*Kind, run func(context.Context, *Source, Object) error) *cobra.Command {
+	return Verb(cluster, cmd, kinds, func(ctx context.Context, src *Source, named Target) error {
+		o, err := src.Find(ctx, named, kinds...)
+		if err != nil {
+			return err
+		}
+		return run(ctx, src, o)
+	})
+}
+
 // Complete offers the names of objects of these kinds for a command's first argument: NAME for the first kind,
 // kind/NAME for others.
 func Complete(cluster Config, kinds ...*Kind) cobra.CompletionFunc {
