@@ -64,13 +64,10 @@ type hosts struct {
 // newer than the status.
 func (c *Cluster) hosts(nr *v1alpha1.NodeRollout, named string, preview *Supposition) *hosts {
 	w, err := hostupdate.NewWorld(nr, nil)
-	u := &hosts{units: c.describe(nr), world: w, blockedUntil: map[string]time.Time{}}
-	switch {
-	case !w.Ready:
-		u.problem = err.Error()
-	case preview == nil:
-		u.problem = u.foundInvalid()
+	if w.Ready {
+		err = nil // It is about the strategy, which the engine judges.
 	}
+	u := &hosts{units: c.describe(nr, err, preview), world: w, blockedUntil: map[string]time.Time{}}
 	if u.problem != "" || c.nodes == nil {
 		return u
 	}

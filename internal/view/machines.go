@@ -67,13 +67,8 @@ type machineUnit struct {
 // machines judges the turns in the NodeRollout's status and the Nodes, and asks the engine which are next. In a preview the spec may be newer
 // than the status, and nodes that may be outdated count as outdated.
 func (c *Cluster) machines(nr *v1alpha1.NodeRollout, named string, preview *Supposition) *machines {
-	u := &machines{units: c.describe(nr), of: nr, image: imageOf(nr)}
-	var err error
-	if u.selector, err = nodeturn.NodeSelector(&nr.Spec); err != nil {
-		u.problem = err.Error()
-	} else if preview == nil {
-		u.problem = u.foundInvalid()
-	}
+	selector, err := nodeturn.NodeSelector(&nr.Spec)
+	u := &machines{units: c.describe(nr, err, preview), of: nr, selector: selector, image: imageOf(nr)}
 	if u.problem != "" || c.nodes == nil {
 		return u
 	}

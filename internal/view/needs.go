@@ -25,13 +25,15 @@ const (
 
 // Need is something that only a person can change.
 type Need struct {
-	Cause NeedCause
+	Cause NeedCause `json:"-"`
 	// Kind, Namespace and Name are those of the rollout or budget.
-	Kind, Namespace, Name string
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
 	// Message is empty for NeedFailed.
-	Message string
+	Message string `json:"message"`
 	// Nodes have failed, for NeedHalted, NeedStalled and NeedFailed.
-	Nodes []string
+	Nodes []string `json:"-"`
 }
 
 // Needs lists what needs a person, in the order of the rollouts and budgets.

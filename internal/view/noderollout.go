@@ -16,8 +16,9 @@ const KindNodeRollout = "NodeRollout"
 // reasonInvalid is the condition reason of a NodeRollout with an invalid spec.
 const reasonInvalid = "Invalid"
 
-// describe returns what the spec and the status of a NodeRollout say of it, for any mechanism.
-func (c *Cluster) describe(nr *v1alpha1.NodeRollout) units {
+// describe returns what the spec and the status of a NodeRollout say of it, for any mechanism. invalid is an error of its spec. In a preview the
+// spec may be newer than the status.
+func (c *Cluster) describe(nr *v1alpha1.NodeRollout, invalid error, preview *Supposition) units {
 	s := &nr.Status
 	u := units{cluster: c, listed: listedUnits(s.Failed, s.Updating, s.Waiting)}
 	u.nodes = u.listed
@@ -34,14 +35,12 @@ func (c *Cluster) describe(nr *v1alpha1.NodeRollout) units {
 	if c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionAgentsBounded); c != nil && c.Status == metav1.ConditionFalse {
 		u.described.PolicyMissing = c.Message
 	}
-	return u
-}
-
-// foundInvalid returns what the controller found invalid in the current spec, or "".
-func (u *units) foundInvalid() string {
-	c := &u.conditions
-	if c.stalled == nil || c.stalled.Status != metav1.ConditionTrue || c.stalled.Reason != reasonInvalid || c.observed != c.object.GetGeneration() {
-		return ""
+	stalled := u.conditions.stalled
+	switch {
+	case invalid != nil:
+		u.problem = invalid.Error()
+	case preview == nil && stalled != nil && stalled.Status == metav1.ConditionTrue && stalled.Reason == reasonInvalid && s.ObservedGeneration == nr.Generation:
+		u.problem = stalled.Message
 	}
-	return c.stalled.Message
+	return u
 }

@@ -5,12 +5,11 @@ package moult
 import (
 	"context"
 	"encoding/csv"
-	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/spf13/cobra"
 
 	"moult.dev/moult/api/v1alpha1"
@@ -63,27 +62,6 @@ func titles(columns []string) (all []string) {
 	return all
 }
 
-// period is a duration as a flag, which may be in days.
-type period time.Duration
-
-func (p *period) Set(value string) error {
-	d, err := time.ParseDuration(value)
-	if number, ok := strings.CutSuffix(value, "d"); ok {
-		var days uint64
-		days, err = strconv.ParseUint(number, 10, 16)
-		d = time.Duration(days) * 24 * time.Hour
-	}
-	if err != nil || d <= 0 {
-		return errors.New("it must be a duration such as 30d or 12h")
-	}
-	*p = period(d)
-	return nil
-}
-
-func (p *period) String() string { return fmt.Sprintf("%gd", time.Duration(*p).Hours()/24) }
-
-func (*period) Type() string { return "duration" }
-
 // Formats of a report, besides those for programs.
 const (
 	formatTable    = "table"
@@ -93,7 +71,7 @@ const (
 
 func newReport(c command) *cobra.Command {
 	var output flags.Output
-	since := period(30 * 24 * time.Hour)
+	since := model.Duration(30 * 24 * time.Hour)
 	cmd := help("report",
 		`Sum up all rollouts: updates by month, how long they took, how many had failures, and how many nodes have which version now.
 A rollout keeps its last 10 runs: of one that runs more often, older runs are missing.`,

@@ -70,12 +70,3 @@ func TestReport(t *testing.T) {
 		golden(t, "history/report-"+format, out.Bytes())
 	}
 }
-
-func TestPeriod(t *testing.T) {
-	for text, want := range map[string]time.Duration{"30d": 720 * time.Hour, "12h": 12 * time.Hour, "0d": 0, "-1h": 0, "d": 0, "x": 0} {
-		var p period
-		if err := p.Set(text); time.Duration(p) != want || (err == nil) != (want > 0) {
-			t.Errorf("%s: %v, %v", text, time.Duration(p), err)
-		}
-	}
-}

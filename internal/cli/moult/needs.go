@@ -12,10 +12,7 @@ import (
 
 // need is something that only a person can change.
 type need struct {
-	Kind      string `json:"kind"`
-	Namespace string `json:"namespace,omitempty"`
-	Name      string `json:"name"`
-	Message   string `json:"message"`
+	view.Need
 	// Command is what helps; empty if no single command does.
 	Command string `json:"command,omitempty"`
 }
@@ -24,7 +21,7 @@ type need struct {
 func needs(s *shown) []need {
 	all := []need{}
 	for _, n := range view.Needs(s.rollouts, s.budgets) {
-		arg, message, command := source.Arg(n.Kind, n.Namespace, n.Name), n.Message, ""
+		arg, command := source.Arg(n.Kind, n.Namespace, n.Name), ""
 		switch n.Cause {
 		case view.NeedCanaryPaused:
 			command = "kubectl eds canary unpause " + n.Name + " -n " + n.Namespace
@@ -33,7 +30,7 @@ func needs(s *shown) []need {
 		case view.NeedHalted:
 			command = text.When(n.Kind != source.DaemonSet.Name, "kubectl moult retry %s", arg)
 		case view.NeedFailed:
-			message, command = text.Count(len(n.Nodes), "node")+" failed: "+text.Some(few, n.Nodes, ", "), "kubectl moult why "+n.Nodes[0]
+			n.Message, command = text.Count(len(n.Nodes), "node")+" failed: "+text.Some(few, n.Nodes, ", "), "kubectl moult why "+n.Nodes[0]
 		case view.NeedPolicy:
 			command = "kubectl moult check"
 		case view.NeedApproval:
@@ -41,7 +38,7 @@ func needs(s *shown) []need {
 		case view.NeedBudget:
 			command = "kubectl describe ndb " + n.Name
 		}
-		all = append(all, need{n.Kind, n.Namespace, n.Name, message, command})
+		all = append(all, need{n, command})
 	}
 	return all
 }

@@ -54,20 +54,15 @@ func NewPages(clk clock.WithTicker, src *source.Source) *Pages {
 func (c *Pages) Run(ctx context.Context) error {
 	c.src.Own, c.src.Namespace = c.src.Namespace, ""
 	watches := c.src.Follow()
-	ticker := c.clock.NewTicker(pagesEvery)
+	watches.Rest = pagesEvery
+	ticker := c.clock.NewTicker(pagesAtLeast)
 	defer ticker.Stop()
 	var last *dashboard.State
-	var looked time.Time
-	seen := -1
 	return watches.Run(ctx, c.clock, ticker.C(), func() (bool, error) {
-		now, news := c.clock.Now(), watches.News()
-		if now.Before(looked.Add(pagesEvery)) || news == seen && now.Before(looked.Add(pagesAtLeast)) {
-			return false, nil
-		}
+		now := c.clock.Now()
 		c.src.Notes = nil
 		next, err := c.read(ctx, now)
 		trouble := watches.Trouble()
-		looked, seen = now, news
 		switch {
 		case err != nil && last == nil:
 			return false, err

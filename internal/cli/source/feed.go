@@ -13,19 +13,15 @@ import (
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 )
 
-// settle is how long a feed rests after a change, so that changes in a burst are shown together.
-const settle = 100 * time.Millisecond
-
 // Feed keeps objects up to date by watches, for commands that follow them. Reads of its Source begin the watches.
 type Feed struct {
+	// Rest is how long the feed rests after a change, so that changes in a burst are shown together.
+	Rest time.Duration
 	// client tells whether it supports WatchList; fake clients don't.
 	client  any
 	watched map[string]*watched
@@ -33,8 +29,7 @@ type Feed struct {
 	// start runs an informer.
 	start func(cache.SharedIndexInformer)
 
-	mu   sync.Mutex
-	news int
+	mu sync.Mutex
 }
 
 // watched is one watched list.
@@ -50,27 +45,19 @@ type watched struct {
 
 // Follow makes the source answer reads from watches while the feed runs.
 func (src *Source) Follow() *Feed {
-	src.feed = &Feed{client: src.Client, watched: map[string]*watched{}, changed: make(chan struct{}, 1)}
+	src.feed = &Feed{Rest: 100 * time.Millisecond, client: src.Client, watched: map[string]*watched{}, changed: make(chan struct{}, 1)}
 	return src.feed
 }
 
+// listWatch lists and watches, and passes on the error of each attempt, which may be nil.
+type listWatch func(attempted func(error)) *cache.ListWatch
+
 // watch begins to watch.
-func (f *Feed) watch(lw *cache.ListWatch, transform cache.TransformFunc) (*watched, error) {
+func (f *Feed) watch(from listWatch, transform cache.TransformFunc) (*watched, error) {
 	w := &watched{failed: make(chan error, 1)}
 	// An informer does not tell when it recovers, unless an object has changed meanwhile.
-	from := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			list, err := lw.ListWithContextFunc(ctx, o)
-			f.recovered(w, err)
-			return list, err
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			events, err := lw.WatchFuncWithContext(ctx, o)
-			f.recovered(w, err)
-			return events, err
-		},
-	}
-	w.informer = cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(from, f.client), nil, 0, nil)
+	lw := from(func(err error) { f.recovered(w, err) })
+	w.informer = cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(lw, f.client), nil, 0, nil)
 	news := func() { f.report(w, nil) }
 	_, err := w.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { news() }, UpdateFunc: func(any, any) { news() }, DeleteFunc: func(any) { news() },
@@ -85,7 +72,7 @@ func (f *Feed) watch(lw *cache.ListWatch, transform cache.TransformFunc) (*watch
 
 // objects returns the watched list called name, sorted by namespace and name. The first call begins the watch. It waits until the list was
 // read, or an attempt to read it failed.
-func (f *Feed) objects(ctx context.Context, name string, from *cache.ListWatch, transform cache.TransformFunc) ([]any, error) {
+func (f *Feed) objects(ctx context.Context, name string, from listWatch, transform cache.TransformFunc) ([]any, error) {
 	w := f.watched[name]
 	if w == nil {
 		var err error
@@ -134,18 +121,10 @@ func (f *Feed) Trouble() error {
 	return nil
 }
 
-// News counts the changes that the watches have seen, and their troubles.
-func (f *Feed) News() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.news
-}
-
 // report notes that a watch has news, or its trouble.
 func (f *Feed) report(w *watched, trouble error) {
 	f.mu.Lock()
 	w.trouble = trouble
-	f.news++
 	f.mu.Unlock()
 	f.wake()
 }
@@ -201,7 +180,7 @@ func (f *Feed) Run(ctx context.Context, clk clock.Clock, tick <-chan time.Time, 
 			changed, rested = f.changed, nil
 			continue
 		case <-changed:
-			changed, rested = nil, clk.After(settle)
+			changed, rested = nil, clk.After(f.Rest)
 		case <-tick:
 		}
 		if done, err := look(); done || err != nil {

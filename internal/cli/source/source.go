@@ -122,26 +122,32 @@ func read[T any, L runtime.Object](ctx context.Context, src *Source, from Lister
 		trim(t)
 		return t, nil
 	}
-	found, err := src.feed.objects(ctx, strings.Join([]string{name, o.LabelSelector, o.FieldSelector}, "/"), listWatch(from, o), typed)
+	found, err := src.feed.objects(ctx, strings.Join([]string{name, o.LabelSelector, o.FieldSelector}, "/"), listWatchOf(from, o), typed)
 	for _, object := range found {
 		all = append(all, *object.(*T))
 	}
 	return all, err
 }
 
-// listWatch lists and watches the objects that the options select.
-func listWatch[L runtime.Object](from Lister[L], o metav1.ListOptions) *cache.ListWatch {
+// listWatchOf lists and watches the objects that the options select.
+func listWatchOf[L runtime.Object](from Lister[L], o metav1.ListOptions) listWatch {
 	only := func(l metav1.ListOptions) metav1.ListOptions {
 		l.LabelSelector, l.FieldSelector = o.LabelSelector, o.FieldSelector
 		return l
 	}
-	return &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, l metav1.ListOptions) (runtime.Object, error) {
-			return from.List(ctx, only(l))
-		},
-		WatchFuncWithContext: func(ctx context.Context, l metav1.ListOptions) (watch.Interface, error) {
-			return from.Watch(ctx, only(l))
-		},
+	return func(attempted func(error)) *cache.ListWatch {
+		return &cache.ListWatch{
+			ListWithContextFunc: func(ctx context.Context, l metav1.ListOptions) (runtime.Object, error) {
+				list, err := from.List(ctx, only(l))
+				attempted(err)
+				return list, err
+			},
+			WatchFuncWithContext: func(ctx context.Context, l metav1.ListOptions) (watch.Interface, error) {
+				events, err := from.Watch(ctx, only(l))
+				attempted(err)
+				return events, err
+			},
+		}
 	}
 }
 
