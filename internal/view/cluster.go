@@ -82,15 +82,9 @@ func (c *Cluster) node(name string) *corev1.Node {
 
 // claimOn returns the claim of the rollout with this uid on a node, or nil.
 func (c *Cluster) claimOn(node string, uid types.UID) *v1alpha1.Claim {
-	n := c.fleet.Nodes[node]
-	if n == nil {
-		return nil
-	}
-	i := slices.IndexFunc(n.Claims, func(c v1alpha1.Claim) bool { return c.UID == uid })
-	if i < 0 {
-		return nil
-	}
-	return &n.Claims[i]
+	var t nodeturn.Turn
+	t.ReadClaims(c.fleet.Nodes[node], uid)
+	return t.Claim
 }
 
 // addNodeState adds the Node's own state to its line.

@@ -82,27 +82,23 @@ func TakesOver(eds *edsv1.ExtendedDaemonSet, p *corev1.Pod) bool { return daemon
 // rollout is the state of an ExtendedDaemonSet.
 func (d *daemonSet) rollout() Rollout {
 	s := &d.EDS.Status
-	r := Rollout{
+	d.described = Rollout{
 		Kind: KindDaemonSet, Namespace: d.EDS.Namespace, Name: d.EDS.Name, Version: s.ActiveReplicaSet, Revision: RevisionOf(d.EDS), Stage: s.State,
-		Wave: s.Wave, Canary: d.canary(), Pods: &PodCounts{s.Desired, s.Current, s.Ready, s.Available, s.UpToDate}, Nodes: sortForDisplay(d.lines),
-		History: s.History,
+		Wave: s.Wave, Canary: d.canary(), Pods: &PodCounts{s.Desired, s.Current, s.Ready, s.Available, s.UpToDate}, History: s.History,
 	}
+	r := &d.described
 	if s.Canary != nil {
 		r.Version = s.Canary.ReplicaSet
 	}
 	r.Paused, r.PausedBy = d.IsPaused()
-	if r.Counts = count(r.Nodes); !d.decided {
-		r.Counts = d.statusCounts(r.Counts)
+	if d.judged = d.decided; !d.judged {
+		r.Counts = d.statusCounts(count(d.nodes))
 	}
-	c := d.conditions()
-	if h := d.Decision.Halted; h != nil {
-		r.Halted = h.Message
-	} else if c.stalled != nil && c.stalled.Reason == string(v1alpha1.ReasonHalted) {
-		r.Halted = c.stalled.Message
+	d.decision, d.conditions = d.Decision, daemonConditions(d.EDS)
+	if c := d.conditions.stalled; c != nil && c.Reason == string(v1alpha1.ReasonHalted) {
+		r.Halted = c.Message
 	}
-	r.State, r.Message, r.Since = c.state(&r, d.cluster.now)
-	r.Budgets = d.cluster.budgetsOf(r.Nodes)
-	return r
+	return d.units.rollout()
 }
 
 // statusCounts counts the units as far as the status shows them, from the counts of those that it lists.
@@ -115,10 +111,10 @@ func (d *daemonSet) statusCounts(c v1alpha1.UnitCounts) v1alpha1.UnitCounts {
 	return c
 }
 
-// conditions returns the conditions that show the state of an ExtendedDaemonSet.
-func (d *daemonSet) conditions() rolloutConditions {
-	all := d.EDS.Status.Conditions
-	c := rolloutConditions{object: d.EDS, observed: d.EDS.Status.ObservedGeneration}
+// daemonConditions returns the conditions that show the state of an ExtendedDaemonSet.
+func daemonConditions(eds *edsv1.ExtendedDaemonSet) rolloutConditions {
+	all := eds.Status.Conditions
+	c := rolloutConditions{object: eds, observed: eds.Status.ObservedGeneration}
 	if s := edsv1.TrueCondition(all, edsv1.ConditionStalled); s != nil {
 		c.stalled = &metav1.Condition{Status: s.Status, Reason: s.Reason, Message: s.Message, LastTransitionTime: s.LastTransitionTime}
 	}
@@ -126,14 +122,14 @@ func (d *daemonSet) conditions() rolloutConditions {
 		c.message = e.Message
 	}
 	ready := edsv1.FindCondition(all, edsv1.ConditionReady)
-	if ready == nil && d.EDS.Status.ActiveReplicaSet == "" {
+	if ready == nil && eds.Status.ActiveReplicaSet == "" {
 		return c
 	}
 	c.complete = &metav1.Condition{}
 	if ready != nil {
 		c.complete.LastTransitionTime = ready.LastTransitionTime
 	}
-	if AtRest(d.EDS) {
+	if AtRest(eds) {
 		c.complete.Status = metav1.ConditionTrue
 	}
 	return c

@@ -17,14 +17,10 @@ import (
 
 // daemonSet is one ExtendedDaemonSet with the decisions of package kind/daemonset, which its controller uses too.
 type daemonSet struct {
+	units
 	*daemonset.Judge
-	cluster *Cluster
-	problem string
 	// hasPods is true when the pods were read.
 	hasPods bool
-	// decided is true when the pods were read and the judge has decided.
-	decided bool
-	lines   []Node
 }
 
 // daemonSet judges an ExtendedDaemonSet by its pods, or else takes its status. It only reads it for a preview.
@@ -67,7 +63,7 @@ const newRevision = "-(new)"
 
 // readDaemonSet collects the revisions, settings and pods of an ExtendedDaemonSet.
 func (c *Cluster) readDaemonSet(eds *edsv1.ExtendedDaemonSet) *daemonSet {
-	d := &daemonSet{cluster: c}
+	d := &daemonSet{units: units{cluster: c}}
 	facts := daemonset.Facts{
 		EDS: eds.DeepCopy(), ValidationMode: modeOf(eds), ReplicaSets: c.daemons.Revisions, Settings: c.daemons.Settings, Nodes: c.nodes,
 		Recreated: map[types.UID]bool{}, Fleet: c.fleet, Memory: daemonset.Memory{Refused: map[string]daemonset.Refusal{}},
@@ -184,9 +180,9 @@ func (d *daemonSet) listNodes() {
 		case state == v1alpha1.UnitUpdating && u.Excused:
 			line.Message += "; not counted: " + cmp.Or(s.NodeProblem, "spec.strategy.rollingUpdate.maxPodSchedulerFailure allows it")
 		}
-		d.lines = append(d.lines, line)
+		d.nodes = append(d.nodes, line)
 	}
-	sortByStart(d.lines, waits)
+	sortByStart(d.nodes, waits)
 }
 
 // listAtRest adds lines for the nodes of a complete ExtendedDaemonSet whose pods were not read.
@@ -195,7 +191,7 @@ func (d *daemonSet) listAtRest() {
 		if !s.IsCounted() && (!s.Placement.Keep || IsNodeReady(s.Node)) {
 			continue // The taint of a node that is not ready keeps away new pods only.
 		}
-		d.lines = append(d.lines, d.line(s, v1alpha1.UnitUpdated))
+		d.nodes = append(d.nodes, d.line(s, v1alpha1.UnitUpdated))
 	}
 }
 
@@ -209,8 +205,8 @@ func (d *daemonSet) listStatus() {
 			updating = append(updating, u)
 		}
 	}
-	d.lines = listedUnits(failed, updating, d.EDS.Status.Waiting)
-	for i := range d.lines {
-		d.lines[i].Canary = d.onCanary(d.lines[i].Node)
+	d.nodes = listedUnits(failed, updating, d.EDS.Status.Waiting)
+	for i := range d.nodes {
+		d.nodes[i].Canary = d.onCanary(d.nodes[i].Node)
 	}
 }

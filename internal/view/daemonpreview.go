@@ -78,8 +78,8 @@ func (d *daemonSet) preview(s Supposition) Preview {
 		v.Schedule, starts = d.schedule(s.Turn)
 	}
 	v.Steps = d.steps(starts)
-	for i := range d.lines { // Nodes without a pod are counted in Creation, and those of the canary are in Steps: no turn has begun there.
-		n := &d.lines[i]
+	for i := range d.nodes { // Nodes without a pod are counted in Creation, and those of the canary are in Steps: no turn has begun there.
+		n := &d.nodes[i]
 		if n.InTurn() && (n.Pod == "" || slices.ContainsFunc(v.Steps, func(s Step) bool { return s.Node == n.Node })) {
 			n.State = v1alpha1.UnitOutdated
 		}

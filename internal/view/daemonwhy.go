@@ -22,7 +22,7 @@ func (d *daemonSet) mentions(name string) bool {
 // unselected says why an ExtendedDaemonSet does not concern a node; else "".
 func (d *daemonSet) unselected(n *corev1.Node) string {
 	placement := d.place(n, cmp.Or(d.Active, d.Target))
-	if placement.Create || d.mentions(n.Name) || len(d.podsOn(n.Name)) > 0 || indexOf(d.lines, n.Name) >= 0 {
+	if placement.Create || d.mentions(n.Name) || len(d.podsOn(n.Name)) > 0 || indexOf(d.nodes, n.Name) >= 0 {
 		return ""
 	}
 	return "no pod is created there: " + placement.Why
@@ -45,7 +45,7 @@ func (d *daemonSet) explain(part *Part) {
 	part.Unit.Canary = part.Unit.Canary || d.onCanary(name)
 	s := d.State(name)
 	if s == nil {
-		if indexOf(d.lines, name) < 0 {
+		if indexOf(d.nodes, name) < 0 {
 			why := d.problem
 			if !d.hasPods {
 				why = cmp.Or(why, "its pods can't be listed")

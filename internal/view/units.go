@@ -15,7 +15,7 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
-// units are a Plan or a NodeRollout with its units, as its controller judges them.
+// units are a rollout with its units, as its controller judges them.
 type units struct {
 	cluster *Cluster
 	// described is the rollout as its spec and status describe it. listed are the units that its status lists.
@@ -32,7 +32,8 @@ type units struct {
 	// unknown are the nodes of which only the operator knows whether they are outdated.
 	unknown []string
 
-	// engineUnits and strategy are the engine's input; decision is its output. decided is false if the rollout can't start nodes.
+	// engineUnits and strategy are the engine's input; decision is its output. decided is false if the rollout can't start nodes, or if the pods of an
+	// ExtendedDaemonSet were not read.
 	engineUnits []rollout.Unit
 	strategy    rollout.Strategy
 	decided     bool
@@ -53,6 +54,9 @@ func decide[T nodeturn.Any](u *units, turns []T, named string, strategy func(tot
 	u.judged, u.nodes, u.engineUnits, u.strategy = true, nil, engineUnits, strategy(total)
 	if u.decided {
 		u.decision = rollout.Decide(u.strategy, u.engineUnits, u.cluster.fleet, u.cluster.now)
+		if len(u.unknown) == 0 {
+			u.described.Wave = u.decision.Wave
+		}
 	}
 	waits := make(map[string]*rollout.Wait, len(u.decision.Waiting))
 	for i := range u.decision.Waiting {
@@ -113,9 +117,6 @@ func (u *units) rollout() Rollout {
 	r.Nodes, r.OptedOut = sortForDisplay(u.nodes), u.optedOut
 	if u.judged && len(u.unknown) == 0 {
 		r.Counts = count(u.nodes)
-	}
-	if u.decided && len(u.unknown) == 0 {
-		r.Wave = u.decision.Wave
 	}
 	if h := u.decision.Halted; h != nil {
 		r.Halted = h.Message

@@ -15,9 +15,9 @@ import (
 	"moult.dev/moult/internal/cli/source"
 )
 
-func (c *command) validate(ctx context.Context, src *source.Source, name string) error {
+func (c *command) validate(ctx context.Context, src *source.Source, eds *edsv1.ExtendedDaemonSet) error {
 	var valid string
-	err := writeAnnotations(ctx, src, name, func(eds *edsv1.ExtendedDaemonSet) (map[string]any, error) {
+	err := writeAnnotations(ctx, src, eds.Name, func(eds *edsv1.ExtendedDaemonSet) (map[string]any, error) {
 		if eds.Status.Canary == nil {
 			return nil, errors.New("the ExtendedDaemonset is not currently running a canary replicaset")
 		}
@@ -28,23 +28,19 @@ func (c *command) validate(ctx context.Context, src *source.Source, name string)
 		return map[string]any{edsv1.AnnotationCanaryValid: valid}, nil
 	})
 	if err == nil {
-		fmt.Fprintf(c.Out, "Canary replicaset '%s' was validated properly for extendeddaemonset %s/%s.\n", valid, src.Namespace, name)
+		fmt.Fprintf(c.Out, "Canary replicaset '%s' was validated properly for extendeddaemonset %s/%s.\n", valid, src.Namespace, eds.Name)
 	}
 	return err
 }
 
-func (c *command) fail(ctx context.Context, src *source.Source, name string) error {
-	eds, err := source.GetAs[edsv1.ExtendedDaemonSet](ctx, src, source.DaemonSet, name)
-	if err != nil {
-		return err
-	}
+func (c *command) fail(ctx context.Context, src *source.Source, eds *edsv1.ExtendedDaemonSet) error {
 	if err := checkCanary(eds); err != nil {
 		return err
 	}
 	if err := FailCanary(ctx, src, eds, c.clock.Now(), byPlugin); err != nil {
 		return err
 	}
-	c.say("ExtendedDaemonSetReplicaSet", src, name, "canary deployment set to failed") // ExtendedDaemonSet's plugin also prints this name.
+	c.say("ExtendedDaemonSetReplicaSet", src, eds.Name, "canary deployment set to failed") // ExtendedDaemonSet's plugin also prints this name.
 	return nil
 }
 
@@ -65,11 +61,7 @@ func FailCanary(ctx context.Context, src *source.Source, eds *edsv1.ExtendedDaem
 	return nil
 }
 
-func (c *command) reset(ctx context.Context, src *source.Source, name string) error {
-	eds, err := source.GetAs[edsv1.ExtendedDaemonSet](ctx, src, source.DaemonSet, name)
-	if err != nil {
-		return err
-	}
+func (c *command) reset(ctx context.Context, src *source.Source, eds *edsv1.ExtendedDaemonSet) error {
 	revisions, err := readRevisions(ctx, src, eds)
 	if err != nil {
 		return err

@@ -19,6 +19,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/utils/clock"
 
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/internal/cli/source"
 )
 
@@ -61,12 +62,12 @@ func newRoot(name, short string) *cobra.Command {
 }
 
 // one completes a verb with one argument, the name of an ExtendedDaemonSet.
-func (c *command) one(cmd *cobra.Command, run func(ctx context.Context, src *source.Source, name string) error) *cobra.Command {
+func (c *command) one(cmd *cobra.Command, run func(context.Context, *source.Source, *edsv1.ExtendedDaemonSet) error) *cobra.Command {
 	if cmd.Args == nil {
 		cmd.Args = oneName
 	}
-	return source.Verb(c.cluster, cmd, []*source.Kind{source.DaemonSet}, func(ctx context.Context, src *source.Source, named source.Target) error {
-		return run(ctx, src, named.Name)
+	return source.VerbOn(c.cluster, cmd, []*source.Kind{source.DaemonSet}, func(ctx context.Context, src *source.Source, o source.Object) error {
+		return run(ctx, src, source.As[edsv1.ExtendedDaemonSet](o.Unstructured))
 	})
 }
 

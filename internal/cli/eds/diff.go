@@ -34,11 +34,7 @@ $KUBECTL_EXTERNAL_DIFF names another program, which gets the names of two files,
 	}, c.diff)
 }
 
-func (c *command) diff(ctx context.Context, src *source.Source, name string) error {
-	eds, err := source.GetAs[edsv1.ExtendedDaemonSet](ctx, src, source.DaemonSet, name)
-	if err != nil {
-		return err
-	}
+func (c *command) diff(ctx context.Context, src *source.Source, eds *edsv1.ExtendedDaemonSet) error {
 	if err := checkCanary(eds); err != nil {
 		return err
 	}

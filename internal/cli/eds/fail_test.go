@@ -50,7 +50,7 @@ func TestFailComesTooLate(t *testing.T) {
 			c := &command{
 				IOStreams: genericiooptions.IOStreams{Out: &out}, clock: clocktesting.NewFakeClock(now),
 			}
-			err := c.fail(t.Context(), &source.Source{Client: dynamic, Namespace: "ns"}, "foo")
+			err := c.fail(t.Context(), &source.Source{Client: dynamic, Namespace: "ns"}, eds.DeepCopy())
 			if err == nil && tc.err != "" || err != nil && err.Error() != tc.err || out.String() != tc.out {
 				t.Errorf("it says %q, and %v", out.String(), err)
 			}

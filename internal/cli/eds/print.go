@@ -64,13 +64,7 @@ func (s *listing) one(
 	cmd *cobra.Command, watch bool, run func(context.Context, *source.Source, *edsv1.ExtendedDaemonSet) error,
 ) *cobra.Command {
 	s.addFlags(cmd, watch)
-	return s.command.one(cmd, func(ctx context.Context, src *source.Source, name string) error {
-		eds, err := source.GetAs[edsv1.ExtendedDaemonSet](ctx, src, source.DaemonSet, name)
-		if err != nil {
-			return err
-		}
-		return run(ctx, src, eds)
-	})
+	return s.command.one(cmd, run)
 }
 
 // show writes the rows, and with --watch those that change, until the context ends.

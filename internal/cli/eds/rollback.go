@@ -27,8 +27,8 @@ failed, and otherwise the revision that was active before.`,
 		Example: `  kubectl eds rollback agent -n monitoring
   kubectl eds rollback agent --to-revision agent-7xk2p
   kubectl eds rollback agent --to-revision 3`,
-	}, func(ctx context.Context, src *source.Source, name string) error {
-		return c.rollback(ctx, src, name, to)
+	}, func(ctx context.Context, src *source.Source, eds *edsv1.ExtendedDaemonSet) error {
+		return c.rollback(ctx, src, eds.Name, to)
 	})
 	cmd.Flags().StringVar(&to, "to-revision", "", "The revision: the name of its ExtendedDaemonSetReplicaSet, or its number in kubectl eds history.")
 	if err := cmd.RegisterFlagCompletionFunc("to-revision", c.completeRevision); err != nil {

@@ -33,7 +33,7 @@ type verb struct {
 	// check returns why the verb is not possible now.
 	check func(*edsv1.ExtendedDaemonSet) error
 	// do, if it is set, is done instead of setting the annotation.
-	do func(c *command, ctx context.Context, src *source.Source, name string) error
+	do func(c *command, ctx context.Context, src *source.Source, eds *edsv1.ExtendedDaemonSet) error
 }
 
 const (
@@ -105,11 +105,11 @@ func (c *command) newVerb(v *verb, parents string) *cobra.Command {
 	return c.one(&cobra.Command{
 		Use: v.name + " [ExtendedDaemonSet name]", Short: v.short, Long: v.short + ".\n\n" + details,
 		Example: "  kubectl eds " + parents + v.name + " agent -n monitoring",
-	}, func(ctx context.Context, src *source.Source, name string) error {
+	}, func(ctx context.Context, src *source.Source, eds *edsv1.ExtendedDaemonSet) error {
 		if v.do != nil {
-			return v.do(c, ctx, src, name)
+			return v.do(c, ctx, src, eds)
 		}
-		return c.annotate(ctx, src, name, v)
+		return c.annotate(ctx, src, eds.Name, v)
 	})
 }
 

@@ -69,7 +69,8 @@ func (w *waiter) environment(cmd *cobra.Command) error {
 	return nil
 }
 
-func (w *waiter) wait(ctx context.Context, src *source.Source, name string) error {
+func (w *waiter) wait(ctx context.Context, src *source.Source, waited *edsv1.ExtendedDaemonSet) error {
+	name := waited.Name
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if w.timeout > 0 {
@@ -89,8 +90,6 @@ func (w *waiter) wait(ctx context.Context, src *source.Source, name string) erro
 		switch {
 		case err != nil:
 			return false, source.Explain(source.DaemonSet, err)
-		case len(all) == 0 && last == "":
-			return false, src.NotFound(ctx, source.DaemonSet, name)
 		case len(all) == 0:
 			return false, fmt.Errorf("ExtendedDaemonSet %s/%s has been deleted", src.Namespace, name)
 		}

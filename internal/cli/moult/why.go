@@ -13,24 +13,20 @@ import (
 	"moult.dev/moult/internal/view"
 )
 
-// whyCommand is one call of why.
-type whyCommand struct {
-	command
-	output flags.Output
-}
-
-func newWhy(base command) *cobra.Command {
-	c := &whyCommand{command: base}
+func newWhy(c command) *cobra.Command {
+	var output flags.Output
 	cmd := help("why NODE",
 		`Say why a node is changed, or is not: every check of every rollout, and what holds the node.
 While the node waits, its place in the order and every check follow: ✓ passed, ✗ not passed, with the reason.`,
 		`  kubectl moult why worker-7
   kubectl moult why worker-7 -o json | jq '.rollouts[].checks[] | select(.reason)'`)
-	c.output.Add(cmd, flags.Wide, flags.JSON, flags.YAML)
-	return source.Verb(c.cluster, cmd, []*source.Kind{source.Node}, c.explain)
+	output.Add(cmd, flags.Wide, flags.JSON, flags.YAML)
+	return source.Verb(c.cluster, cmd, []*source.Kind{source.Node}, func(ctx context.Context, src *source.Source, node source.Target) error {
+		return c.why(ctx, src, node, &output)
+	})
 }
 
-func (c *whyCommand) explain(ctx context.Context, src *source.Source, node source.Target) error {
+func (c *command) why(ctx context.Context, src *source.Source, node source.Target, output *flags.Output) error {
 	src.Namespace = "" // Rollouts of any namespace may select the node.
 	found, err := src.ReadRollouts(ctx, source.Target{})
 	if err != nil {
@@ -49,8 +45,8 @@ func (c *whyCommand) explain(ctx context.Context, src *source.Source, node sourc
 		return fmt.Errorf("there is no node %q", node.Name)
 	}
 	c.note(src)
-	if c.output.Structured() {
-		return c.output.Print(c.Out, struct {
+	if output.Structured() {
+		return output.Print(c.Out, struct {
 			identified
 			*view.Why
 		}{identify("NodeExplanation"), &w})

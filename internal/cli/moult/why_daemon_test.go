@@ -25,6 +25,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+	"moult.dev/moult/internal/cli/flags"
 	"moult.dev/moult/internal/cli/source"
 	"moult.dev/moult/internal/view"
 )
@@ -223,8 +224,8 @@ func TestExplain(t *testing.T) {
 				core.PrependReactor("list", resource, fail)
 			}
 			var out bytes.Buffer
-			c := &whyCommand{command: command{IOStreams: genericiooptions.IOStreams{Out: &out, ErrOut: &out}, clock: clocktesting.NewFakeClock(now)}}
-			err := c.explain(t.Context(), &source.Source{Client: dynamic, Core: core.CoreV1(), Namespace: "monitoring"}, source.Target{Name: "worker-1"})
+			c := &command{IOStreams: genericiooptions.IOStreams{Out: &out, ErrOut: &out}, clock: clocktesting.NewFakeClock(now)}
+			err := c.why(t.Context(), &source.Source{Client: dynamic, Core: core.CoreV1(), Namespace: "monitoring"}, source.Target{Name: "worker-1"}, &flags.Output{})
 			if tc.err == "" && err != nil || tc.err != "" && (err == nil || !strings.Contains(err.Error(), tc.err)) {
 				t.Fatalf("%v, want %q", err, tc.err)
 			}

@@ -20,6 +20,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/cli/flags"
 	"moult.dev/moult/internal/cli/source"
 )
 
@@ -67,9 +68,9 @@ func TestExplainPodGates(t *testing.T) {
 				})
 			}
 			var out bytes.Buffer
-			c := &whyCommand{command: command{IOStreams: genericiooptions.IOStreams{Out: &out, ErrOut: &out}, clock: clocktesting.NewFakeClock(now)}}
+			c := &command{IOStreams: genericiooptions.IOStreams{Out: &out, ErrOut: &out}, clock: clocktesting.NewFakeClock(now)}
 			src := &source.Source{Client: dynamic, Core: core.CoreV1(), Namespace: "ns"}
-			if err := c.explain(t.Context(), src, source.Target{Name: "worker-1"}); err != nil {
+			if err := c.why(t.Context(), src, source.Target{Name: "worker-1"}, &flags.Output{}); err != nil {
 				t.Fatal(err)
 			}
 			if !strings.Contains(out.String(), tc.want) {

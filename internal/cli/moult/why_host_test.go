@@ -22,6 +22,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/cli/flags"
 	"moult.dev/moult/internal/cli/source"
 	"moult.dev/moult/internal/kind/hostupdate"
 	"moult.dev/moult/internal/kind/nodeturn"
@@ -187,9 +188,9 @@ func TestExplainNodeRollouts(t *testing.T) {
 			node := whyNode("worker-1", whyHost())
 			core := fake.NewClientset(&node)
 			var out bytes.Buffer
-			c := &whyCommand{command: command{IOStreams: genericiooptions.IOStreams{Out: &out, ErrOut: &out}, clock: clocktesting.NewFakeClock(now)}}
+			c := &command{IOStreams: genericiooptions.IOStreams{Out: &out, ErrOut: &out}, clock: clocktesting.NewFakeClock(now)}
 			src := &source.Source{Client: dynamic, Core: core.CoreV1(), Namespace: "ns"}
-			if err := c.explain(t.Context(), src, source.Target{Name: "worker-1"}); err != nil {
+			if err := c.why(t.Context(), src, source.Target{Name: "worker-1"}, &flags.Output{}); err != nil {
 				t.Fatal(err)
 			}
 			if !strings.Contains(out.String(), tc.want) {
