@@ -115,14 +115,19 @@ func (c *command) print(l text.Lines) error {
 	return err
 }
 
-// printTable writes rows below a header, in kubectl's layout.
+// printTable writes rows in kubectl's layout. The first has the titles of the columns.
 func (c *command) printTable(rows [][]string) error {
 	table := printers.GetNewTabWriter(c.Out)
-	for _, row := range rows {
-		for i := range row {
-			row[i] = text.Clean(row[i])
+	for i, row := range rows {
+		cells := slices.Clone(row)
+		for j := range cells {
+			cells[j] = text.Clean(cells[j])
 		}
-		fmt.Fprintln(table, strings.Join(row, "\t"))
+		line := strings.Join(cells, "\t")
+		if i == 0 {
+			line = strings.ToUpper(line)
+		}
+		fmt.Fprintln(table, line)
 	}
 	return table.Flush()
 }

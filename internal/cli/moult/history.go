@@ -19,14 +19,6 @@ import (
 	"moult.dev/moult/internal/view"
 )
 
-// historyObject is what history prints for programs.
-type historyObject struct {
-	identified
-	Metadata metadata       `json:"metadata"`
-	Rollout  string         `json:"rollout"`
-	History  []v1alpha1.Run `json:"history"`
-}
-
 func newHistory(c command) *cobra.Command {
 	var output flags.Output
 	cmd := help("history ROLLOUT",
@@ -43,23 +35,18 @@ The status of a rollout keeps its last 10 runs. Times are in UTC.`,
 		runs := s.rollouts[0].History
 		switch {
 		case output.Structured():
-			if runs == nil {
-				runs = []v1alpha1.Run{}
-			}
-			return output.Print(c.Out, historyObject{identify("RolloutHistory"), metadata{o.GetNamespace(), o.GetName()}, o.Kind.Name, runs})
+			return output.Print(c.Out, struct {
+				identified
+				Metadata metadata       `json:"metadata"`
+				Rollout  string         `json:"rollout"`
+				History  []v1alpha1.Run `json:"history"`
+			}{identify("RolloutHistory"), metadata{o.GetNamespace(), o.GetName()}, o.Kind.Name, append([]v1alpha1.Run{}, runs...)})
 		case len(runs) == 0:
 			fmt.Fprintln(c.ErrOut, "No run yet: no node has been outdated.")
 			return nil
 		}
-		return c.printTable(append([][]string{titles(view.HistoryColumns)}, view.HistoryRows(runs)...))
+		return c.printTable(append([][]string{view.HistoryColumns}, view.HistoryRows(runs)...))
 	})
-}
-
-func titles(columns []string) (all []string) {
-	for _, name := range columns {
-		all = append(all, strings.ToUpper(name))
-	}
-	return all
 }
 
 // Formats of a report, besides those for programs.
@@ -89,16 +76,13 @@ A rollout keeps its last 10 runs: of one that runs more often, older runs are mi
 	})
 }
 
-// reportObject is what report prints for programs.
-type reportObject struct {
-	identified
-	view.Report
-}
-
 // printReport writes the tables of a report, with an empty line between them.
 func (c *command) printReport(r view.Report, output *flags.Output) error {
 	if output.Structured() {
-		return output.Print(c.Out, reportObject{identify("RolloutReport"), r})
+		return output.Print(c.Out, struct {
+			identified
+			view.Report
+		}{identify("RolloutReport"), r})
 	}
 	for i, rows := range r.Tables() {
 		if i > 0 {
@@ -111,7 +95,6 @@ func (c *command) printReport(r view.Report, output *flags.Output) error {
 		case formatMarkdown:
 			err = c.printMarkdown(rows)
 		default:
-			rows[0] = titles(rows[0])
 			err = c.printTable(rows)
 		}
 		if err != nil {

@@ -41,7 +41,7 @@ func runs() []v1alpha1.Run {
 func TestHistory(t *testing.T) {
 	var out bytes.Buffer
 	c := &command{IOStreams: genericiooptions.IOStreams{Out: &out}}
-	if err := c.printTable(append([][]string{titles(view.HistoryColumns)}, view.HistoryRows(runs())...)); err != nil {
+	if err := c.printTable(append([][]string{view.HistoryColumns}, view.HistoryRows(runs())...)); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "history/table", out.Bytes())

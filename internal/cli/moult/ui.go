@@ -19,27 +19,21 @@ import (
 	"moult.dev/moult/internal/cli/source"
 )
 
-// uiCommand is one call of ui.
-type uiCommand struct {
-	command
-	port    int
-	browser bool
-}
-
-func newUI(base command) *cobra.Command {
-	c := &uiCommand{command: base}
+func newUI(c command) *cobra.Command {
 	cmd := help("ui",
 		`Show rollouts, nodes and budgets as live web pages.
 A web server on this machine's loopback address shows what you may read with your kubeconfig. It ends with Ctrl-C.`,
 		`  kubectl moult ui
   kubectl moult ui --port 9000 --browser=false`)
-	cmd.Flags().IntVar(&c.port, "port", 8090, "Port on the loopback address; 0 is any free one.")
-	cmd.Flags().BoolVar(&c.browser, "browser", true, "Open the page in the browser.")
-	return source.Verb(c.cluster, cmd, nil, func(ctx context.Context, src *source.Source, _ source.Target) error { return c.run(ctx, src) })
+	port := cmd.Flags().Int("port", 8090, "Port on the loopback address; 0 is any free one.")
+	browser := cmd.Flags().Bool("browser", true, "Open the page in the browser.")
+	return source.Verb(c.cluster, cmd, nil, func(ctx context.Context, src *source.Source, _ source.Target) error {
+		return c.serve(ctx, src, *port, *browser)
+	})
 }
 
-func (c *uiCommand) run(ctx context.Context, src *source.Source) error {
-	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(c.port))) //nolint:noctx // It returns at once.
+func (c *command) serve(ctx context.Context, src *source.Source, port int, browser bool) error {
+	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))) //nolint:noctx // It returns at once.
 	if err != nil {
 		return fmt.Errorf("listening, %w (--port chooses another port)", err)
 	}
@@ -58,7 +52,7 @@ func (c *uiCommand) run(ctx context.Context, src *source.Source) error {
 	})
 	address := "http://" + listener.Addr().String() + "/"
 	fmt.Fprintf(c.Out, "The page is at %s until Ctrl-C.\n", address)
-	if c.browser {
+	if browser {
 		open(ctx, address)
 	}
 	if err = pages.Run(ctx); interrupted() != nil {

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
@@ -54,9 +55,7 @@ var (
 	Job           = newKind("Job", batchv1.SchemeGroupVersion, true, "job")
 	Lease         = newKind("Lease", coordinationv1.SchemeGroupVersion, true, "lease")
 	Definition    = newKind("CustomResourceDefinition", apiextensionsv1.SchemeGroupVersion, false, "crd")
-	Policy        = &Kind{
-		Name: "ValidatingAdmissionPolicy", Resource: admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies"), shorts: []string{"vap"},
-	}
+	Policy        = newKind("ValidatingAdmissionPolicy", admissionregistrationv1.SchemeGroupVersion, false, "vap")
 	PolicyBinding = newKind("ValidatingAdmissionPolicyBinding", admissionregistrationv1.SchemeGroupVersion, false, "vapbinding")
 	Access        = newKind("SubjectAccessReview", authorizationv1.SchemeGroupVersion, false, "access")
 	OwnAccess     = newKind("SelfSubjectAccessReview", authorizationv1.SchemeGroupVersion, false, "ownaccess")
@@ -66,7 +65,8 @@ var (
 var Rollouts = []*Kind{Plan, DaemonSet, NodeRollout}
 
 func newKind(name string, of schema.GroupVersion, namespaced bool, shorts ...string) *Kind {
-	return &Kind{Name: name, Resource: of.WithResource(strings.ToLower(name) + "s"), Namespaced: namespaced, shorts: shorts}
+	resource, _ := meta.UnsafeGuessKindToResource(of.WithKind(name))
+	return &Kind{Name: name, Resource: resource, Namespaced: namespaced, shorts: shorts}
 }
 
 func (k *Kind) singular() string { return strings.ToLower(k.Name) }
