@@ -203,6 +203,9 @@ func (o Object) Target() Target { return Target{o.Kind, o.GetName()} }
 // Find reads the object that the command line names. A name without a kind may be of any of these kinds, but no budget's. Find fails if
 // several objects have the name. Only Plans must be readable.
 func (src *Source) Find(ctx context.Context, named Target, kinds ...*Kind) (Object, error) {
+	if len(kinds) == 1 {
+		named.Kind = kinds[0]
+	}
 	if named.Kind != nil {
 		o, err := src.Get(ctx, named.Kind, named.Name)
 		return Object{o, named.Kind}, err
