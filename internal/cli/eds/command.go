@@ -5,10 +5,9 @@
 //	get.go, pods.go     show objects, once or whenever they change
 //	print.go            tables, and formats for programs
 //	steer.go, canary.go change one object, with its resourceVersion as precondition
-//	rollback.go         write the template of an earlier revision
-//	wait.go, judge.go   wait until the pods are up to date, or fail
+//	rollback.go         read the revisions of an ExtendedDaemonSet, and write the template of an earlier one
+//	wait.go             wait until the pods are up to date, or fail
 //	diff.go             compare the canary's revision with the active one
-//	revisions.go        read the ExtendedDaemonSetReplicaSets of an ExtendedDaemonSet
 package eds
 
 import (

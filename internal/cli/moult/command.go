@@ -2,12 +2,12 @@
 
 // Package moult is `kubectl moult`: it shows rollouts and steers them.
 //
-//	status.go     the state of rollouts, once or as a live view
+//	status.go     the state of rollouts, once or as a live view: frame.go draws it, follow.go shows changes
 //	  source ──▶ package view ──▶ frame: what needs a person, a header and a bar a rollout, a line a node ──▶ out     once
 //	  feed ──▶ source ──▶ view ─┬▶ frame, cut to the terminal's size ──▶ live            in place, on a terminal
 //	                            └▶ what is new ──▶ journal                                line by line, elsewhere
 //	list.go       one line a rollout; events.go shows the Events of one, and history.go its last runs and what all runs sum up to
-//	why.go        everything that is known about why one node is changed, or is not; explain.go draws it, advise.go says what to do
+//	why.go        everything that is known about why one node is changed, or is not; advise.go says what to do
 //	preview.go    what a rollout would do; subject.go reads manifests, drains.go looks at pods, foresee.go draws it
 //	ui.go         the same as web pages; pages.go reads what package dashboard shows
 //	uninstall.go  what Moult has left on nodes and in rollouts

@@ -10,8 +10,11 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/client-go/tools/cache"
+
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/cli/source"
 	"moult.dev/moult/internal/cli/text"
 	"moult.dev/moult/internal/view"
 )
@@ -204,4 +207,133 @@ func (c *columns) node(symbol string, s text.Style, n *view.Node, word, message 
 			text.When(n.Cordoned && !n.InTurn() && n.State != v1alpha1.UnitFailed, "cordoned"), text.When(n.NotReady, "not ready"), message,
 		)),
 	}
+}
+
+var waveStyles = map[v1alpha1.WaveState]text.Style{
+	v1alpha1.WaveHalted: text.Red, v1alpha1.WaveUnhealthy: text.Red, v1alpha1.WaveWaitingForApproval: text.Yellow,
+	v1alpha1.WaveSoaking: text.Yellow, v1alpha1.WaveProgressing: text.Yellow, v1alpha1.WaveComplete: text.Green,
+}
+
+// drawSteering makes the lines about what a person did to the rollout, and what stops it. A zero now leaves out durations and commands.
+func drawSteering(r *view.Rollout, now time.Time) text.Lines {
+	var all text.Lines
+	if r.Paused && r.State != view.Complete {
+		paused, resume := "paused", "kubectl moult resume "+source.Arg(r.Kind, r.Namespace, r.Name)
+		if r.PausedBy != "" {
+			paused, resume = "paused by annotation "+r.PausedBy, unpauseCommand(r.PausedBy, r.Namespace, r.Name)
+		}
+		all.Add(text.Yellow.Of("  "+paused+": nothing new starts"), text.Dim.When(!now.IsZero(), "  (%s)", resume))
+	}
+	if w := r.Wave; w != nil && r.State != view.Complete {
+		message := waveMessage(r)
+		all.Add(
+			text.Plain.Format("  wave %d of %d, %s: ", w.Number, w.Of, w.Name), waveStyles[w.State].Of(string(w.State)),
+			text.Plain.Format("%s, %d of %d updated", text.For(&w.Since, now), w.Updated, w.Nodes), text.Plain.When(message != "", "; %s", message),
+		)
+	}
+	return all
+}
+
+// unpauseCommand is the command that removes an annotation that pauses an ExtendedDaemonSet.
+func unpauseCommand(annotation, namespace, name string) string {
+	verb := "unpause-rolling-update"
+	if annotation == edsv1.AnnotationRolloutFrozen {
+		verb = "unfreeze-rollout"
+	}
+	return "kubectl eds " + verb + " " + name + " -n " + namespace
+}
+
+// waveMessage is what the wave's state does not say already.
+func waveMessage(r *view.Rollout) string {
+	w := r.Wave
+	if w == nil || r.Halted != "" || w.State == v1alpha1.WaveWaitingForApproval || w.State == v1alpha1.WaveComplete ||
+		w.State == v1alpha1.WaveProgressing && w.Nodes > 0 {
+		return ""
+	}
+	return w.Message
+}
+
+var budgetStyles = map[view.BudgetState]text.Style{
+	view.BudgetOpen: text.Green, view.BudgetExhausted: text.Yellow, view.BudgetBlocked: text.Red, view.BudgetInvalid: text.Red,
+}
+
+// drawBudgets makes a line for each budget. With all, it adds one for each unavailable node.
+func drawBudgets(budgets []view.Budget, now time.Time, all bool) text.Lines {
+	name, state := 0, 0
+	for i := range budgets {
+		name = max(name, min(text.Width(budgets[i].Name), widest))
+		state = max(state, len(budgets[i].State))
+	}
+	lines := text.Lines{{text.Bold.Of("Budgets")}}
+	for i := range budgets {
+		b := &budgets[i]
+		l := text.Line{
+			text.Plain.Of("  " + text.Fill(b.Name, name) + "  "), budgetStyles[b.State].Format("%-*s  ", state, b.State), text.Plain.Of(b.Line()),
+		}
+		for j := range b.BlockedBy {
+			l = append(l, text.Red.Of("; "+blockText(&b.BlockedBy[j], now)))
+		}
+		lines = append(lines, l)
+		if !all {
+			continue
+		}
+		for j := range b.Holders {
+			h := &b.Holders[j]
+			lines.Add(text.Plain.Of("    "+h.Node+"  "), text.Yellow.Of(string(h.Cause)), text.Dim.Of("  "+cmp.Or(h.Message, h.By)))
+		}
+	}
+	return lines
+}
+
+// blockText says what blocks, and since when.
+func blockText(b *v1alpha1.BudgetBlock, now time.Time) string {
+	return text.JoinNonEmpty(": ", string(b.Gate)+text.For(&b.Since, now), b.Message)
+}
+
+// need is something that only a person can change.
+type need struct {
+	view.Need
+	// Command is what helps; empty if no single command does.
+	Command string `json:"command,omitempty"`
+}
+
+// needs lists what needs a person, with the command that helps.
+func needs(s *shown) []need {
+	all := []need{}
+	for _, n := range view.Needs(s.rollouts, s.budgets) {
+		arg, command := source.Arg(n.Kind, n.Namespace, n.Name), ""
+		switch n.Cause {
+		case view.NeedCanaryPaused:
+			command = "kubectl eds canary unpause " + n.Name + " -n " + n.Namespace
+		case view.NeedCanaryFailed:
+			command = "kubectl eds canary reset " + n.Name + " -n " + n.Namespace
+		case view.NeedHalted:
+			command = text.When(n.Kind != source.DaemonSet.Name, "kubectl moult retry %s", arg)
+		case view.NeedFailed:
+			n.Message, command = text.Count(len(n.Nodes), "node")+" failed: "+text.Some(few, n.Nodes, ", "), "kubectl moult why "+n.Nodes[0]
+		case view.NeedPolicy:
+			command = "kubectl moult check"
+		case view.NeedApproval:
+			command = "kubectl moult approve " + arg
+		case view.NeedBudget:
+			command = "kubectl describe ndb " + n.Name
+		}
+		all = append(all, need{n, command})
+	}
+	return all
+}
+
+// drawNeeds writes what needs a person, with the command that helps.
+func drawNeeds(s *shown) (l text.Lines) {
+	for i, n := range needs(s) {
+		if i == 0 {
+			l.Add(text.Bold.Of("Needs a person"))
+		}
+		name := cache.NewObjectName(n.Namespace, n.Name).String()
+		l.Add(
+			text.Red.Of("  ! "), text.Plain.Of(n.Kind+" "), text.Bold.Of(name), text.Plain.Of(": "+n.Message),
+			text.Dim.When(n.Command != "", "  (%s)", n.Command),
+		)
+	}
+	return l
 }

@@ -3,13 +3,20 @@
 package moult
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cli/flags"
 	"moult.dev/moult/internal/cli/source"
+	"moult.dev/moult/internal/cli/text"
 	"moult.dev/moult/internal/view"
 )
 
@@ -52,4 +59,254 @@ func (c *command) why(ctx context.Context, src *source.Source, node source.Targe
 		}{identify("NodeExplanation"), &w})
 	}
 	return c.print(explain(&w, now))
+}
+
+// explain writes the node, its rollouts and its budgets.
+func explain(w *view.Why, now time.Time) text.Lines {
+	var l text.Lines
+	drawNode(&l, &w.Node, now)
+	for i := range w.Rollouts {
+		l.Add()
+		drawPart(&l, w, &w.Rollouts[i], now)
+	}
+	if len(w.Rollouts) == 0 {
+		l.Add()
+		drawOthers(&l, w)
+	}
+	if len(w.Budgets) > 0 {
+		l.Add()
+		l = append(l, drawBudgets(w.Budgets, now, true)...)
+	}
+	return l
+}
+
+// drawPart writes the node's part in one rollout.
+func drawPart(l *text.Lines, w *view.Why, p *view.Part, now time.Time) {
+	r := &p.Rollout
+	l.Add(append(title(r, r.Version), unitState(p), since(p.Unit.Since, "", now))...)
+	if p.Unit.Message != "" && len(p.Checks) == 0 && len(p.Pods) == 0 { // Else these lines say it.
+		l.Add(text.Plain.Of("  " + p.Unit.Message))
+	}
+	for i := range p.Pods {
+		drawPod(l, &p.Pods[i], r.Version, now)
+	}
+	drawCanary(l, p)
+	unexplained := len(p.Checks) == 0 && (p.Unit.State == v1alpha1.UnitOutdated || p.Unit.State == view.Untold && !p.Replaces) && !p.OptedOut
+	if unexplained || r.State == view.Pending || r.State == view.Stalled {
+		l.Add(stateStyles[r.State].Of("  the rollout is "+string(r.State)), since(r.Since, r.Message, now))
+	}
+	if !p.OptedOut {
+		drawPlace(l, p)
+		drawChecks(l, p)
+	}
+	for _, advice := range advise(w, p, now) {
+		l.Add(text.Dim.Of("  → " + advice))
+	}
+}
+
+// unitState is the node's state in a rollout, in a few words.
+func unitState(p *view.Part) text.Piece {
+	u := &p.Unit
+	state := "  " + string(u.State)
+	if u.Canary && (u.InTurn() || u.State == v1alpha1.UnitUpdated) {
+		state = "  canary, " + string(u.State)
+	}
+	switch {
+	case p.OptedOut && !u.Canary:
+		return text.Plain.Of("  opted out")
+	case u.State == v1alpha1.UnitFailed:
+		return text.Red.Of(state + ": " + string(u.Reason) + text.When(u.Skipped, ", skipped"))
+	case u.InTurn():
+		return text.Yellow.Of(state + ": " + string(u.Phase))
+	case u.State == v1alpha1.UnitUpdated:
+		return text.Green.Of(state)
+	case p.Place > 0 && !p.Waits():
+		return text.Yellow.Of(state + ", next")
+	}
+	return text.Plain.Of(state)
+}
+
+// few bounds how many of the nodes before it are named.
+const few = 3
+
+// drawPlace writes the unit's place in the order.
+func drawPlace(l *text.Lines, p *view.Part) {
+	if p.Place == 0 {
+		return
+	}
+	l.Add(
+		text.Plain.Format("  number %d of %d that wait for a start", p.Place, p.Asking), text.Plain.When(p.Wave != "", ", in wave %s", p.Wave),
+		text.Plain.When(len(p.Ahead) > 0, "; before it %s", strings.Join(p.Ahead[:min(len(p.Ahead), few)], ", ")),
+	)
+	if p.Note != "" {
+		l.Add(text.Dim.Of("  (" + p.Note + ")"))
+	}
+}
+
+// drawChecks writes every check in order. Passed checks share one line.
+func drawChecks(l *text.Lines, p *view.Part) {
+	var passed []string
+	for i := range p.Checks {
+		c := &p.Checks[i]
+		if c.Reason == "" {
+			passed = append(passed, c.Name)
+		}
+		if last := i == len(p.Checks)-1; len(passed) > 0 && (last || c.Reason != "") {
+			l.Add(text.Green.Of("  ✓ "), text.Plain.Of(strings.Join(passed, ", ")))
+			passed = nil
+		}
+		if c.Reason != "" {
+			l.Add(text.Red.Of("  ✗ "), text.Plain.Of(c.Name+": "), text.Red.Of(string(c.Reason)), text.Plain.Of(colon(c.Message)))
+		}
+	}
+}
+
+// drawPod writes the state of a daemon's pod.
+func drawPod(l *text.Lines, o *view.Pod, version string, now time.Time) {
+	line := text.Line{text.Plain.Of("  pod " + o.Name), text.Plain.When(o.Revision != "" && o.Revision != version, " of revision %s", o.Revision)}
+	switch {
+	case o.Deleted != nil:
+		line = append(line, text.Yellow.Of("  being deleted"), since(o.Deleted, "", now))
+	case o.Ready:
+		line = append(line, text.Green.Of("  ready"), since(o.Since, "", now))
+	default:
+		line = append(line, text.Red.Of("  not ready"), text.Plain.Of(", made "+text.Since(o.Since, now)+" ago"))
+	}
+	l.Add(append(line, text.Plain.When(o.Restarts > 0, ", %d restarts", o.Restarts), text.Plain.Of(colon(o.Message)))...)
+}
+
+// drawCanary writes the state of the canary that keeps the node waiting, or runs on it.
+func drawCanary(l *text.Lines, p *view.Part) {
+	c := p.Rollout.Canary
+	if c == nil {
+		return
+	}
+	switch c.State {
+	case view.CanaryPaused:
+		if !slices.ContainsFunc(p.Checks, func(c view.Check) bool { return c.Reason == v1alpha1.ReasonPaused }) { // Else it follows below.
+			l.Add(text.Yellow.Of("  the canary of "+c.Revision+" is paused"), text.Plain.Of(colon(string(c.Reason))+colon(c.Message)))
+		}
+	case view.CanaryProgressing:
+		if w := p.Rollout.Wave; w != nil && w.Message != "" && p.Unit.Canary {
+			l.Add(text.Plain.Of("  " + w.Message))
+		}
+	}
+}
+
+// drawOthers says why no rollout selects the node.
+func drawOthers(l *text.Lines, w *view.Why) {
+	if len(w.Others) == 0 {
+		l.Add(text.Plain.Of("There is no rollout."))
+		return
+	}
+	l.Add(text.Plain.Of("No rollout selects this node:"))
+	for i := range w.Others {
+		o := &w.Others[i]
+		l.Add(text.Plain.Of("  "+o.Kind+" "), text.Bold.Of(o.FullName()), text.Plain.Of(": "+o.Message))
+	}
+}
+
+// since is " for 3m: message", without unknown parts.
+func since(t *metav1.Time, message string, now time.Time) text.Piece {
+	return text.Plain.Of(text.For(t, now) + colon(message))
+}
+
+func colon(message string) string { return text.When(message != "", ": %s", message) }
+
+func drawNode(l *text.Lines, n *view.Facts, now time.Time) {
+	state, message := text.Green.Of("  ready"), ""
+	if !n.Ready {
+		state, message = text.Red.Of("  not ready"), n.ReadyMessage
+	}
+	l.Add(text.Plain.Of("Node "), text.Bold.Of(n.Name), state, since(n.ReadySince, message, now))
+	if n.Deleting != nil {
+		l.Add(text.Red.Of("  being deleted"), since(n.Deleting, "", now))
+	}
+	const another = "a person or another tool"
+	if n.Unschedulable {
+		by := cmp.Or(n.CordonedBy, another+": it stays cordoned after a turn, and counts as unavailable")
+		l.Add(text.Yellow.Of("  cordoned"), text.Plain.Of(" by "+by))
+	}
+	if n.Excluded {
+		l.Add(text.Plain.Of("  kept from external load balancers by " + cmp.Or(n.ExcludedBy, another)))
+	}
+	if n.ClaimError != "" {
+		l.Add(text.Red.Of("  claims unreadable: "+n.ClaimError), text.Plain.Of("; no rollout may take the node until a person mends or removes the annotation"))
+	}
+	for i := range n.Claims {
+		drawClaim(l, &n.Claims[i], now)
+	}
+	if n.Host != nil {
+		drawHost(l, n.Host, now)
+	}
+	for i := range n.Machines {
+		drawMachine(l, &n.Machines[i], now)
+	}
+	if len(n.Evicted) > 0 {
+		l.Add(text.Yellow.Of("  evicted"), text.Plain.Of(" and not known to be available again: "+strings.Join(n.Evicted, ", ")))
+	}
+	for i := range n.Conditions {
+		c := &n.Conditions[i]
+		l.Add(text.Yellow.Of("  condition "+c.Type+" is "+c.Status), since(c.Since, c.Message, now))
+	}
+	if len(n.Taints) > 0 {
+		l.Add(text.Plain.Of("  tainted " + strings.Join(n.Taints, ", ")))
+	}
+}
+
+func drawClaim(l *text.Lines, c *v1alpha1.Claim, now time.Time) {
+	if c.Skipped() {
+		l.Add(text.Plain.Format("  skipped by %s %s ago: the claim records that, and blocks nothing", c.Rollout, text.Since(&c.Failed.Time, now)))
+		return
+	}
+	by := " by " + c.Rollout + text.For(&c.Since, now) + text.When(c.Shared, ", shared")
+	if c.Failed != nil {
+		by += "; its turn failed " + text.Since(&c.Failed.Time, now) + " ago, and the node waits for a retry"
+	}
+	l.Add(text.Yellow.Of("  claimed"), text.Plain.Of(by))
+}
+
+var hostStyles = map[v1alpha1.HostState]text.Style{
+	v1alpha1.HostStateBusy: text.Yellow, v1alpha1.HostStateError: text.Red, v1alpha1.HostStateReady: text.Green,
+}
+
+// drawHost writes the host's version and offered update, and its ordered and current action.
+func drawHost(l *text.Lines, h *view.Host, now time.Time) {
+	offers := "has not said whether there is an update"
+	switch h.Update {
+	case v1alpha1.HostUpdateTrue:
+		offers = "has " + cmp.Or(h.Target, "an update or a reboot") + " to offer"
+	case v1alpha1.HostUpdateFalse:
+		offers = "has no update"
+	}
+	l.Add(
+		text.Plain.Of("  host "), text.Plain.When(h.Version != "", "runs %s, ", h.Version),
+		text.Plain.When(h.Previous != "" && h.Previous != h.Version, "ran %s before, ", h.Previous), text.Plain.Of(offers),
+		text.Plain.When(h.Checked != nil, ", checked %s ago", text.Since(h.Checked, now)),
+		text.Plain.Format("; interface %s (%s)", h.Interface, h.Label),
+	)
+
+	action := func(a v1alpha1.HostAction) text.Piece { return text.Bold.Of(string(cmp.Or(a, "none"))) }
+	l.Add(
+		text.Plain.Of("  host wanted "), action(h.Wanted), text.Plain.Of(", active "), action(h.Active), text.Plain.Of(", state "),
+		hostStyles[h.State].Of(string(cmp.Or(h.State, "none"))),
+		text.Plain.When(h.Asked != "", ", target %s", h.Asked), text.Plain.When(h.Attempts > 0, ", attempt %d", h.Attempts),
+	)
+	if h.Error != "" {
+		l.Add(text.Red.Of("  host error: " + h.Error))
+	}
+}
+
+// drawMachine writes which machine replaces which in a turn.
+func drawMachine(l *text.Lines, m *view.Machine, now time.Time) {
+	machine := text.JoinNonEmpty(" of node ", cmp.Or(m.Machine, "unknown"), m.Node)
+	replacement := text.JoinNonEmpty(" of node ", cmp.Or(m.Replacement, "a new one"), m.ReplacementNode)
+	line := text.Line{
+		text.Plain.Format("  scale set %s: machine %s is replaced by %s: ", m.ScaleSet, machine, replacement),
+		text.Yellow.Of(string(m.Phase)), text.Plain.Of(text.For(&m.PhaseSince, now) + " (NodeRollout/" + m.Rollout + ")"),
+	}
+	if m.Failed != nil {
+		line = append(line, text.Red.Of("  "+string(m.Failed.Reason)))
+	}
+	l.Add(line...)
 }

@@ -2,10 +2,9 @@
 
 // Package source is how commands reach the API. It parses object names, and reads and changes objects.
 //
-//	config.go      which cluster, by kubectl's flags
 //	kinds.go       the kinds, and how a command line names objects
 //	verb.go        what all commands have whose argument is an object; names for the shell
-//	source.go      objects of any kind: read, list, find by name
+//	source.go      which cluster, by kubectl's flags; objects of any kind: read, list, find by name
 //	feed.go        reads that watches answer, for commands that follow objects
 //	write.go       one change of an object, again after a conflict
 //	explain.go     errors, and what cannot be seen, in words
@@ -29,6 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/dynamic"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
@@ -266,3 +266,37 @@ func (src *Source) User(ctx context.Context) (string, error) {
 
 // isHidden reports whether an error says that a kind does not exist or may not be read.
 func isHidden(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) }
+
+// Requests a second that a command may make, and how many at once. The API server's own fairness bounds them as well.
+const (
+	qps   = 50
+	burst = 100
+)
+
+// Config says which cluster and namespace a command uses.
+type Config interface {
+	// Load returns the client configuration and the default namespace.
+	Load() (*rest.Config, string, error)
+}
+
+// Flags are kubectl's flags for the cluster, namespace and user.
+type Flags struct{ *genericclioptions.ConfigFlags }
+
+// NewFlags returns the flags at their defaults.
+func NewFlags() *Flags {
+	return &Flags{genericclioptions.NewConfigFlags(true).WithDeprecatedPasswordFlag()}
+}
+
+// Load implements Config.
+func (f *Flags) Load() (*rest.Config, string, error) {
+	namespace, _, err := f.ToRawKubeConfigLoader().Namespace()
+	if err != nil {
+		return nil, "", err
+	}
+	config, err := f.ToRESTConfig()
+	if err != nil {
+		return nil, "", err
+	}
+	config.QPS, config.Burst = qps, burst
+	return config, namespace, nil
+}
