@@ -104,10 +104,7 @@ func (u *hosts) unselected(n *corev1.Node) string {
 	if u.cluster.claimOn(n.Name, u.world.Rollout.UID) != nil {
 		return ""
 	}
-	if !u.world.Ready {
-		return u.problem
-	}
-	if why := unmetRequirements(u.world.Selector, n); why != "" {
+	if why := u.unmetRequirements(u.world.Selector, n); why != "" {
 		return why
 	}
 	if _, ok := hostupdate.Read(n); !ok {

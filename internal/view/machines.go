@@ -247,7 +247,7 @@ func imageOf(nr *v1alpha1.NodeRollout) (name string) {
 
 // unmanaged says why the rollout ignores a node that is in no turn; else "".
 func (u *machines) unmanaged(n *corev1.Node) string {
-	if why := unmetRequirements(u.selector, n); why != "" {
+	if why := u.unmetRequirements(u.selector, n); why != "" {
 		return why
 	}
 	if n.Spec.ProviderID == "" {

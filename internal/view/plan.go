@@ -22,7 +22,8 @@ import (
 // planUnits are the units of one Plan.
 type planUnits struct {
 	units
-	plan *upgradev1.Plan
+	plan     *upgradev1.Plan
+	selector labels.Selector
 }
 
 // plan judges every node that the Plan selects or claims, like its controller but without its Jobs, and asks the engine.
@@ -47,7 +48,7 @@ func (c *Cluster) plan(p *upgradev1.Plan, named string, preview *Supposition) *p
 		return u
 	}
 	w, err := plan.NewWorld(p)
-	switch {
+	switch u.selector = w.Selector; {
 	case err != nil:
 		u.problem = err.Error()
 	case p.Spec.Version == "" && p.Spec.Channel == "":
@@ -94,22 +95,15 @@ func (u *planUnits) unselected(n *corev1.Node) string {
 	if _, ok := n.Labels[corev1.LabelHostname]; !ok {
 		return "the node has no label " + corev1.LabelHostname
 	}
-	if u.plan.Spec.NodeSelector == nil {
-		return "it has no spec.nodeSelector, and so selects no node"
-	}
-	selector, err := metav1.LabelSelectorAsSelector(u.plan.Spec.NodeSelector)
-	if err != nil {
-		return "its spec.nodeSelector is not valid: " + err.Error()
-	}
-	return unmetRequirements(selector, n)
+	return u.unmetRequirements(u.selector, n)
 }
 
 // unmetRequirements names the selector requirements that the node does not meet; "" if it meets all.
-func unmetRequirements(selector labels.Selector, n *corev1.Node) string {
+func (u *units) unmetRequirements(selector labels.Selector, n *corev1.Node) string {
 	var missing []string
 	requirements, selectable := selector.Requirements()
 	if !selectable {
-		return "its spec.nodeSelector can't be read"
+		return cmp.Or(u.problem, "it has no spec.nodeSelector, and so selects no node")
 	}
 	for i := range requirements {
 		if !requirements[i].Matches(labels.Set(n.Labels)) {

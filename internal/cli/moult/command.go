@@ -11,7 +11,7 @@
 //	preview.go    what a rollout would do; subject.go reads manifests, drains.go looks at pods, foresee.go draws it
 //	ui.go         the same as web pages; pages.go reads what package dashboard shows
 //	uninstall.go  what Moult has left on nodes and in rollouts
-//	steer.go      pause, resume, abort, undo, approve and retry: each writes one field or annotation of one object
+//	steer.go      pause, resume and abort; undo.go, approve.go and retry.go are verbs like these: each writes one field or annotation of one object
 //	notify.go     a test of the operator's webhooks
 //	check.go      whether the installation and the user's rights are complete; version.go compares versions
 package moult

@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 
 	"moult.dev/moult/internal/cli/flags"
 	"moult.dev/moult/internal/cli/source"
@@ -61,8 +60,7 @@ func (c *command) eventsOf(ctx context.Context, src *source.Source, o source.Obj
 	}
 	events := []corev1.Event{}
 	for field, value := range map[string]string{"involvedObject.uid": string(o.GetUID()), "involvedObject.kind": source.Node.Name} {
-		options := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(field, value).String()}
-		err := source.Each(ctx, src.Core.Events(""), options, func(e *corev1.Event) {
+		err := source.Each(ctx, src.Core.Events(""), source.FieldIs(field, value), func(e *corev1.Event) {
 			if e.InvolvedObject.Kind == source.Node.Name && !isNode(e.InvolvedObject.Name) {
 				return
 			}

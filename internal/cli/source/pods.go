@@ -71,7 +71,7 @@ func (src *Source) podsOf(ctx context.Context, eds *edsv1.ExtendedDaemonSet) ([]
 }
 
 // OnNode selects the pods on a node; all pods if it is empty.
-func OnNode(node string) metav1.ListOptions { return fieldIs("spec.nodeName", node) }
+func OnNode(node string) metav1.ListOptions { return FieldIs("spec.nodeName", node) }
 
 // readPods returns pods with only the fields that view reads.
 func (src *Source) readPods(ctx context.Context, namespace string, o metav1.ListOptions) ([]corev1.Pod, error) {

@@ -241,10 +241,10 @@ func (src *Source) Find(ctx context.Context, named Target, kinds ...*Kind) (Obje
 }
 
 // Named selects the objects with a name; all if it is empty.
-func Named(name string) metav1.ListOptions { return fieldIs(metav1.ObjectNameField, name) }
+func Named(name string) metav1.ListOptions { return FieldIs(metav1.ObjectNameField, name) }
 
-// fieldIs selects the objects with this value of a field; all if it is empty.
-func fieldIs(field, value string) metav1.ListOptions {
+// FieldIs selects the objects with this value of a field; all if it is empty.
+func FieldIs(field, value string) metav1.ListOptions {
 	if value == "" {
 		return metav1.ListOptions{}
 	}
