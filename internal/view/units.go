@@ -278,7 +278,8 @@ func (c *Cluster) describe(nr *v1alpha1.NodeRollout, invalid error, preview *Sup
 	switch {
 	case invalid != nil:
 		u.problem = invalid.Error()
-	case preview == nil && stalled != nil && stalled.Status == metav1.ConditionTrue && stalled.Reason == reasonInvalid && s.ObservedGeneration == nr.Generation:
+	case preview != nil || stalled == nil || s.ObservedGeneration != nr.Generation:
+	case stalled.Status == metav1.ConditionTrue && stalled.Reason == reasonInvalid:
 		u.problem = stalled.Message
 	}
 	return u

@@ -68,8 +68,6 @@ func (c *Pages) Run(ctx context.Context) error {
 			return false, err
 		case err != nil:
 			next, trouble = &dashboard.State{At: last.At, Rollouts: last.Rollouts, Budgets: last.Budgets, Nodes: last.Nodes}, err
-		default:
-			next.At = now
 		}
 		next.Notes = slices.Clone(c.src.Notes)
 		if trouble != nil {
@@ -97,7 +95,7 @@ func (c *Pages) read(ctx context.Context, now time.Time) (*dashboard.State, erro
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.cluster, c.now = cluster, now
-	return &dashboard.State{Rollouts: cluster.Rollouts(), Budgets: cluster.Budgets(), Nodes: cluster.Nodes()}, nil
+	return &dashboard.State{At: now, Rollouts: cluster.Rollouts(), Budgets: cluster.Budgets(), Nodes: cluster.Nodes()}, nil
 }
 
 // why explains a node.

@@ -188,9 +188,9 @@ func drawInTurn(r *view.Rollout) (l text.Lines) {
 		l.Add(text.Plain.Of("  no node is in a turn"))
 	}
 	if len(nodes) > 0 {
-		label, all := optOut(r), strings.Join(nodes, " ")
-		l.Add(text.Dim.Of("  → release those that are not changed yet: kubectl label node " + all + " --overwrite " + label + "=" + upgradev1.LabelDisabled))
-		l.Add(text.Dim.Of("  → remove the label before you resume: kubectl label node " + all + " " + label + "-"))
+		label, command := optOut(r), "kubectl label node "+strings.Join(nodes, " ")
+		l.Add(text.Dim.Of("  → release those that are not changed yet: " + command + " --overwrite " + label + "=" + upgradev1.LabelDisabled))
+		l.Add(text.Dim.Of("  → remove the label before you resume: " + command + " " + label + "-"))
 	}
 	return l
 }
