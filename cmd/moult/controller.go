@@ -282,7 +282,7 @@ func (s *settings) setUp(ctx context.Context, m ctrl.Manager, recorder *events.R
 			return fmt.Errorf("setting up the controller %s, %w", name, err)
 		}
 	}
-	o := notify.Options{Namespace: s.ownNamespace(), PlanNamespace: s.Namespace, Kinds: s.rolloutKinds(), Cluster: s.ClusterID, Transport: transport}
+	o := notify.Options{Namespace: s.ownNamespace(), Kinds: s.rolloutKinds(), Cluster: s.ClusterID, Transport: transport}
 	if err := notify.NewController(c, recorder, o).SetupWithManager(ctx, m); err != nil {
 		return fmt.Errorf("setting up notifications, %w", err)
 	}

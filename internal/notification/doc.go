@@ -2,7 +2,7 @@
 
 // Package notification says which notifications about rollouts are due, and what they contain. It is pure.
 //
-//	history of rollouts ──▶ Of: one notification for each event ──▶ Memory.Due: not sent before ──▶ Slack, CloudEvent
+//	history of rollouts ──▶ Due: one notification for each event that was not sent before ──▶ Slack, CloudEvent
 //
 // An event that comes again at another time is another notification. A notification has the same ID each time that it is computed.
 package notification
@@ -10,7 +10,7 @@ package notification
 // Name is that of the Secret with the configuration, and of the ConfigMap with what was sent. Both are in the operator's namespace.
 const Name = "moult-notifications"
 
-// The keys of the ConfigMap: the memory of a webhook has its name after the prefix.
+// The keys of the ConfigMap. The IDs that were sent to a webhook have its name after the prefix.
 const (
 	KeyTest      = "test"
 	KeyOfWebhook = "webhook."
@@ -25,7 +25,7 @@ type TestResult struct {
 	Webhooks []WebhookResult `json:"webhooks,omitempty"`
 }
 
-// WebhookResult is how the test of one webhook ended: ok, or why it failed. It never has a URL.
+// WebhookResult is how the test of one webhook ended: OK, or why it failed. It never has a URL.
 type WebhookResult struct {
 	Name   string `json:"name"`
 	Result string `json:"result"`

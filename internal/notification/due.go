@@ -3,16 +3,16 @@
 package notification
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
+	"path"
 	"slices"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"moult.dev/moult/api/v1alpha1"
 )
@@ -41,6 +41,9 @@ type Rollout struct {
 	History               []v1alpha1.Run
 }
 
+// Subject names the rollout.
+func (r *Rollout) Subject() string { return path.Join(r.Kind, r.Namespace, r.Name) }
+
 // Notification is one event of one run.
 type Notification struct {
 	// ID identifies it by the rollout's UID, the run, the event and its time.
@@ -51,89 +54,41 @@ type Notification struct {
 	Run     *v1alpha1.Run
 }
 
-// Of returns the notifications of all runs, first those of the oldest run, and those of one run by their time.
-func Of(rollouts []Rollout) (all []Notification) {
+// Due returns the notifications that a webhook chooses and that were not sent, first those of the oldest run of a rollout. kept are the IDs of all
+// others: what no history has any more is forgotten. To a new webhook, the notifications of runs that are over count as sent.
+func Due(rollouts []Rollout, sent []string, isNew bool, chooses func(*Notification) bool) (due []Notification, kept []string) {
+	known := sets.New(sent...)
 	for i := range rollouts {
 		r := &rollouts[i]
 		for j := range slices.Backward(r.History) {
-			all = append(all, ofRun(r, &r.History[j])...)
-		}
-	}
-	return all
-}
-
-func ofRun(r *Rollout, run *v1alpha1.Run) (all []Notification) {
-	done := run.EndedAt
-	if run.Result != v1alpha1.RunComplete {
-		done = nil
-	}
-	for i, at := range []*metav1.Time{run.StartedAt, run.ApprovalAt, run.FailedAt, run.HaltedAt, done} {
-		if at.IsZero() {
-			continue
-		}
-		id := fmt.Sprintf("%s %d %q %s %d", r.UID, run.CreatedAt.Unix(), run.Revision, Events[i], at.Unix())
-		hash := sha256.Sum256([]byte(id))
-		all = append(all, Notification{base64.RawURLEncoding.EncodeToString(hash[:12]), Events[i], at.UTC(), r, run})
-	}
-	// Started comes first and Done last, whatever the clocks of two operators say.
-	slices.SortStableFunc(all, func(a, b Notification) int {
-		rank := func(n Notification) int {
-			switch n.Event {
-			case Started:
-				return 0
-			case Done:
-				return 2
-			default:
-				return 1
+			for _, n := range ofRun(r, &r.History[j]) {
+				if known.Has(n.ID) || isNew && n.Run.EndedAt != nil || !chooses(&n) {
+					kept = append(kept, n.ID)
+				} else {
+					due = append(due, n)
+				}
 			}
 		}
-		return cmp.Or(cmp.Compare(rank(a), rank(b)), a.Time.Compare(b.Time))
-	})
+	}
+	return due, kept
+}
+
+// ofRun returns the notifications of a run by their time. Started comes first and Done last, whatever the clocks of two operators say.
+func ofRun(r *Rollout, run *v1alpha1.Run) (all []Notification) {
+	add := func(event Event, at *metav1.Time) {
+		if !at.IsZero() {
+			hash := sha256.Sum256(fmt.Appendf(nil, "%s %d %q %s %d", r.UID, run.CreatedAt.Unix(), run.Revision, event, at.Unix()))
+			all = append(all, Notification{base64.RawURLEncoding.EncodeToString(hash[:12]), event, at.UTC(), r, run})
+		}
+	}
+	add(Started, run.StartedAt)
+	first := len(all)
+	add(WaitsForApproval, run.ApprovalAt)
+	add(Failed, run.FailedAt)
+	add(Halted, run.HaltedAt)
+	slices.SortStableFunc(all[first:], func(a, b Notification) int { return a.Time.Compare(b.Time) })
+	if run.Result == v1alpha1.RunComplete {
+		add(Done, run.EndedAt)
+	}
 	return all
-}
-
-// Memory is what is known of one webhook.
-type Memory struct {
-	// Since is when the operator first saw the webhook. Runs that ended before are not sent.
-	Since metav1.Time `json:"since"`
-	// Sent are the IDs of the notifications that were sent, or that the webhook does not choose.
-	Sent []string `json:"sent,omitempty"`
-}
-
-// Due returns the notifications that were not sent, in order.
-func (m *Memory) Due(all []Notification) (due []Notification) {
-	sent := m.ids()
-	for _, n := range all {
-		if over := n.Run.EndedAt; !sent[n.ID] && (over.IsZero() || over.Unix() >= m.Since.Unix()) {
-			due = append(due, n)
-		}
-	}
-	return due
-}
-
-// Add remembers notifications as sent, and forgets those of which there is no run any more.
-func (m *Memory) Add(all []Notification, sent ...Notification) {
-	known := m.ids()
-	for _, n := range sent {
-		known[n.ID] = true
-	}
-	m.Sent = nil
-	for _, n := range all {
-		if known[n.ID] {
-			m.Sent = append(m.Sent, n.ID)
-		}
-	}
-}
-
-func (m *Memory) ids() map[string]bool {
-	ids := map[string]bool{}
-	for _, id := range m.Sent {
-		ids[id] = true
-	}
-	return ids
-}
-
-// Subject names the rollout.
-func (r *Rollout) Subject() string {
-	return strings.Join(slices.DeleteFunc([]string{r.Kind, r.Namespace, r.Name}, func(s string) bool { return s == "" }), "/")
 }

@@ -4,7 +4,6 @@ package notification
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -41,11 +40,6 @@ type Counts struct {
 	Failed  int32 `json:"failed"`
 }
 
-// SlackMessage is the body of a request to Slack.
-type SlackMessage struct {
-	Text string `json:"text"`
-}
-
 // CloudEvent returns the notification as a CloudEvent of a cluster.
 func (n *Notification) CloudEvent(cluster string) CloudEvent {
 	e := CloudEvent{
@@ -65,7 +59,9 @@ func (n *Notification) CloudEvent(cluster string) CloudEvent {
 var escape = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
 
 // Slack returns the notification as a message for Slack.
-func (n *Notification) Slack() SlackMessage { return SlackMessage{escape.Replace(n.Message())} }
+func (n *Notification) Slack() map[string]string {
+	return map[string]string{"text": escape.Replace(n.Message())}
+}
 
 // Message is one sentence for people.
 func (n *Notification) Message() string {
@@ -89,7 +85,7 @@ func (n *Notification) Message() string {
 // reason is why nodes failed most often, for the events that are about failures.
 func (n *Notification) reason() v1alpha1.Reason {
 	if all := n.Run.Failures; len(all) > 0 && (n.Event == Failed || n.Event == Halted) {
-		return slices.MaxFunc(all, func(a, b v1alpha1.RunFailure) int { return int(a.Nodes - b.Nodes) }).Reason
+		return all[0].Reason
 	}
 	return ""
 }

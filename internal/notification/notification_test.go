@@ -60,9 +60,25 @@ func names(all []Notification) string {
 	return strings.Join(text, ", ")
 }
 
+func all(*Notification) bool { return true }
+
+// pending are all notifications of a history.
+func pending(runs ...v1alpha1.Run) []Notification {
+	due, _ := Due([]Rollout{rollout(runs...)}, nil, false, all)
+	return due
+}
+
+func ids(all []Notification) []string {
+	ids := []string{}
+	for i := range all {
+		ids = append(ids, all[i].ID)
+	}
+	return ids
+}
+
 func TestDue(t *testing.T) {
 	for name, test := range map[string]struct {
-		since int
+		isNew bool
 		sent  []v1alpha1.Run // a state of the history that was sent
 		runs  []v1alpha1.Run
 		want  string
@@ -76,26 +92,23 @@ func TestDue(t *testing.T) {
 		"sent":             {sent: []v1alpha1.Run{run("a", 0, started(1))}, runs: []v1alpha1.Run{run("a", 0, started(1), ended(2, v1alpha1.RunComplete))}, want: "a Done@2"},
 		"again, later":     {sent: []v1alpha1.Run{run("a", 0, halted(1))}, runs: []v1alpha1.Run{run("a", 0, halted(7))}, want: "a Halted@7"},
 		"the same again":   {sent: []v1alpha1.Run{run("a", 0, started(1))}, runs: []v1alpha1.Run{run("a", 5, started(6)), run("a", 0, started(1))}, want: "a Started@6"},
-		"over before":      {since: 3, runs: []v1alpha1.Run{run("a", 0, started(1), ended(2, v1alpha1.RunComplete))}},
-		"over then":        {since: 2, runs: []v1alpha1.Run{run("a", 0, started(1), ended(2, v1alpha1.RunComplete))}, want: "a Started@1, a Done@2"},
-		"begun before":     {since: 3, runs: []v1alpha1.Run{run("a", 0, started(1))}, want: "a Started@1"},
+		"over before":      {isNew: true, runs: []v1alpha1.Run{run("b", 5, started(6)), run("a", 0, started(1), ended(2, v1alpha1.RunComplete))}, want: "b Started@6"},
 		"counts say no id": {sent: []v1alpha1.Run{run("a", 0, started(1))}, runs: []v1alpha1.Run{run("a", 0, started(1), func(r *v1alpha1.Run) { r.Updated = 2 })}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := Memory{Since: *at(test.since)}
-			before := Of([]Rollout{rollout(test.sent...)})
-			m.Add(before, before...)
-			if got := names(m.Due(Of([]Rollout{rollout(test.runs...)}))); got != test.want {
+			sent := ids(pending(test.sent...))
+			due, _ := Due([]Rollout{rollout(test.runs...)}, sent, test.isNew, all)
+			if got := names(due); got != test.want {
 				t.Errorf("got %s, want %s", got, test.want)
 			}
 		})
 	}
 }
 
-// Whatever is sent between two restarts, each notification is sent at least once, and none that was remembered again.
+// Whatever is sent between two restarts, each notification is sent at least once, and none that was recorded again.
 func TestRestarts(t *testing.T) {
 	history := []v1alpha1.Run{}
-	stored, sent := []byte(`{"since":"2026-11-20T12:00:00Z"}`), map[string]int{}
+	recorded, sent := []string{}, map[string]int{}
 	steps := []func(){
 		func() { history = append(history, run("a", 0)) },
 		func() { started(1)(&history[0]) },
@@ -107,49 +120,48 @@ func TestRestarts(t *testing.T) {
 	}
 	for i, step := range steps {
 		step()
-		var m Memory
-		if err := json.Unmarshal(stored, &m); err != nil {
-			t.Fatal(err)
-		}
-		all := Of([]Rollout{rollout(history...)})
-		due := m.Due(all)
+		due, kept := Due([]Rollout{rollout(history...)}, recorded, false, all)
 		for _, n := range due {
 			sent[names([]Notification{n})]++
 		}
 		if i%3 == 2 {
-			continue // It is killed before it remembers.
+			continue // It is killed before it records.
 		}
-		m.Add(all, due...)
-		var err error
-		if stored, err = json.Marshal(&m); err != nil {
-			t.Fatal(err)
-		}
+		recorded = append(kept, ids(due)...)
 	}
-	// The approval of minute 2 was sent, was not remembered, and has a later one in its place.
+	// The approval of minute 2 was sent, was not recorded, and has a later one in its place.
 	want := map[string]int{"a Started@1": 1, "a WaitsForApproval@2": 1, "a WaitsForApproval@3": 1, "a Done@4": 1, "b Started@6": 2}
 	if diff := cmp.Diff(want, sent); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
 
-// Memory is bounded: what is no longer in a history is forgotten.
+// The record is bounded: what is no longer in a history is forgotten.
 func TestForget(t *testing.T) {
-	all := Of([]Rollout{rollout(run("a", 0, started(1), halted(2)))})
-	var m Memory
-	m.Add(all, all...)
-	if len(m.Sent) != 2 {
-		t.Error(m.Sent)
+	sent := ids(pending(run("a", 0, started(1), halted(2))))
+	_, kept := Due([]Rollout{rollout(run("a", 0, started(1)))}, sent, false, all)
+	if diff := cmp.Diff(sent[:1], kept); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
 	}
-	if m.Add(Of([]Rollout{rollout(run("a", 0, started(1)))})); len(m.Sent) != 1 || m.Sent[0] != all[0].ID {
-		t.Error(m.Sent)
+	if _, kept := Due(nil, sent, false, all); len(kept) != 0 {
+		t.Error(kept)
 	}
-	if m.Add(nil); len(m.Sent) != 0 {
-		t.Error(m.Sent)
+}
+
+// What a webhook does not choose counts as sent, so that it does not come if it is chosen later.
+func TestChosen(t *testing.T) {
+	history := []Rollout{rollout(run("a", 0, started(1), halted(2)))}
+	due, kept := Due(history, nil, false, func(n *Notification) bool { return n.Event == Halted })
+	if got := names(due); got != "a Halted@2" {
+		t.Error(got)
+	}
+	if due, _ := Due(history, kept, false, all); names(due) != "a Halted@2" {
+		t.Error(names(due))
 	}
 }
 
 func TestCloudEvent(t *testing.T) {
-	n := Of([]Rollout{rollout(run("v1.33", 0, failed(2)))})[0]
+	n := pending(run("v1.33", 0, failed(2)))[0]
 	got, err := json.MarshalIndent(n.CloudEvent("0d4c"), "", " ")
 	if err != nil {
 		t.Fatal(err)
@@ -183,9 +195,9 @@ func TestCloudEvent(t *testing.T) {
 
 // What Slack would read as a link or a mention is text.
 func TestSlack(t *testing.T) {
-	all := Of([]Rollout{{Kind: "NodeRollout", Name: "r", History: []v1alpha1.Run{run("<!channel>&", 0, started(1))}}})
+	due, _ := Due([]Rollout{{Kind: "NodeRollout", Name: "r", History: []v1alpha1.Run{run("<!channel>&", 0, started(1))}}}, nil, false, all)
 	want := "NodeRollout/r has started: revision &lt;!channel&gt;&amp;, 1 of 3 nodes updated."
-	if got := all[0].Slack().Text; got != want {
+	if got := due[0].Slack()["text"]; got != want {
 		t.Errorf("got %s", got)
 	}
 	test := Notification{Event: Test}

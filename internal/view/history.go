@@ -5,6 +5,7 @@ package view
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -86,8 +87,6 @@ type ReportMonth struct {
 	// Lead time is that from createdAt to endedAt of complete runs.
 	LeadMedianSeconds  int64 `json:"leadMedianSeconds"`
 	LeadLongestSeconds int64 `json:"leadLongestSeconds"`
-
-	leads []int64
 }
 
 // ReportVersion is how many nodes of a rollout have a version. Version is empty for those that are not updated, if theirs is not known.
@@ -101,21 +100,16 @@ type ReportVersion struct {
 
 // NewReport sums up the runs that ended at this time or later, and the nodes of today.
 func NewReport(rollouts []Rollout, since time.Time) Report {
-	report := Report{Since: metav1.Time{Time: since.UTC().Truncate(time.Second)}, Months: []ReportMonth{}, Total: ReportMonth{Month: "total"}, Versions: []ReportVersion{}}
-	months := map[string]*ReportMonth{}
+	report := Report{Since: metav1.Time{Time: since.UTC().Truncate(time.Second)}, Months: []ReportMonth{}, Versions: []ReportVersion{}}
+	var all []v1alpha1.Run
+	months := map[string][]v1alpha1.Run{}
 	for i := range rollouts {
 		r := &rollouts[i]
-		for j := range r.History {
-			run := &r.History[j]
-			if run.EndedAt == nil || run.EndedAt.Time.Before(since) {
-				continue
+		for _, run := range r.History {
+			if run.EndedAt != nil && !run.EndedAt.Time.Before(since) {
+				month := run.EndedAt.UTC().Format("2006-01")
+				all, months[month] = append(all, run), append(months[month], run)
 			}
-			name := run.EndedAt.UTC().Format("2006-01")
-			if months[name] == nil {
-				months[name] = &ReportMonth{Month: name}
-			}
-			months[name].add(run)
-			report.Total.add(run)
 		}
 		versions := r.Versions
 		if len(versions) == 0 {
@@ -127,35 +121,34 @@ func NewReport(rollouts []Rollout, since time.Time) Report {
 			}
 		}
 	}
-	for _, m := range months {
-		m.sum()
-		report.Months = append(report.Months, *m)
+	for _, month := range slices.Backward(slices.Sorted(maps.Keys(months))) {
+		report.Months = append(report.Months, summed(month, months[month]))
 	}
-	report.Total.sum()
-	slices.SortFunc(report.Months, func(a, b ReportMonth) int { return cmp.Compare(b.Month, a.Month) })
+	report.Total = summed("total", all)
 	return report
 }
 
-func (m *ReportMonth) add(r *v1alpha1.Run) {
-	if r.FailedAt != nil || r.HaltedAt != nil {
-		m.Failed++
+func summed(month string, runs []v1alpha1.Run) ReportMonth {
+	m := ReportMonth{Month: month}
+	var leads []int64
+	for i := range runs {
+		r := &runs[i]
+		if r.FailedAt != nil || r.HaltedAt != nil {
+			m.Failed++
+		}
+		if r.Result == v1alpha1.RunComplete {
+			leads = append(leads, int64(r.EndedAt.Sub(r.CreatedAt.Time)/time.Second))
+		}
 	}
-	if r.Result != v1alpha1.RunComplete {
-		m.Superseded++
-		return
+	m.Complete, m.Superseded = len(leads), len(runs)-len(leads)
+	if n := len(runs); n > 0 {
+		m.FailurePercent = (m.Failed*100 + n/2) / n
 	}
-	m.Complete++
-	m.leads = append(m.leads, int64(r.EndedAt.Sub(r.CreatedAt.Time)/time.Second))
-}
-
-func (m *ReportMonth) sum() {
-	if all := m.Complete + m.Superseded; all > 0 {
-		m.FailurePercent = (m.Failed*100 + all/2) / all
+	if n := len(leads); n > 0 {
+		slices.Sort(leads)
+		m.LeadMedianSeconds, m.LeadLongestSeconds = leads[(n-1)/2], leads[n-1]
 	}
-	if n := len(m.leads); n > 0 {
-		slices.Sort(m.leads)
-		m.LeadMedianSeconds, m.LeadLongestSeconds = m.leads[(n-1)/2], m.leads[n-1]
-	}
+	return m
 }
 
 // Tables show the report: the months, and the versions. The first row of each has the titles.

@@ -93,7 +93,7 @@ func (c *command) printReport(r view.Report, output *flags.Output) error {
 		case formatCSV:
 			err = csv.NewWriter(c.Out).WriteAll(rows)
 		case formatMarkdown:
-			err = c.printMarkdown(rows)
+			c.printMarkdown(rows)
 		default:
 			err = c.printTable(rows)
 		}
@@ -104,19 +104,14 @@ func (c *command) printReport(r view.Report, output *flags.Output) error {
 	return nil
 }
 
-func (c *command) printMarkdown(rows [][]string) error {
+func (c *command) printMarkdown(rows [][]string) {
 	for i, row := range rows {
-		line := "|"
 		for _, cell := range row {
-			line += " " + strings.ReplaceAll(text.Clean(cell), "|", `\|`) + " |"
+			fmt.Fprintf(c.Out, "| %s ", strings.ReplaceAll(text.Clean(cell), "|", `\|`))
 		}
-		line += "\n"
+		fmt.Fprintln(c.Out, "|")
 		if i == 0 {
-			line += strings.Repeat("|---", len(row)) + "|\n"
-		}
-		if _, err := fmt.Fprint(c.Out, line); err != nil {
-			return err
+			fmt.Fprintln(c.Out, strings.Repeat("|---", len(row))+"|")
 		}
 	}
-	return nil
 }

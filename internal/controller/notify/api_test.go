@@ -44,16 +44,24 @@ const operators = "notify-operators"
 
 // receiver is a server that notes what it gets.
 type receiver struct {
-	mu  sync.Mutex
-	got []string
+	// status returns the status of the nth answer. What was not answered well is not noted.
+	status func(n int) int
+
+	mu    sync.Mutex
+	count int
+	got   []string
 }
 
-func (r *receiver) ServeHTTP(_ http.ResponseWriter, request *http.Request) {
+func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	body, _ := io.ReadAll(request.Body)
 	var e notification.CloudEvent
 	_ = json.Unmarshal(body, &e)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.count++; r.status != nil && r.status(r.count) != http.StatusOK {
+		w.WriteHeader(r.status(r.count))
+		return
+	}
 	r.got = append(r.got, e.Data.Revision+" "+strings.TrimPrefix(e.Type, "dev.moult.rollout."))
 }
 
@@ -74,8 +82,8 @@ func eventually(t *testing.T, what string, holds func() string) {
 	}
 }
 
-// A controller that is stopped again and again during a sequence of runs sends each notification at least once, in order. Errors of the
-// configuration have an Event, and a test is answered.
+// A controller that is stopped again and again during a sequence of runs sends each notification at least once, in order: also to a webhook that
+// fails now and then, while another never answers, and a third refuses all. Errors of the configuration have an Event, and a test is answered.
 func TestAPI(t *testing.T) {
 	running := clustertest.Shared(t, 0)
 	definitions, err := crd.Definitions()
@@ -122,7 +130,7 @@ func TestAPI(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := Options{Namespace: operators, Kinds: []string{turn.Kind}, Cluster: cluster, Transport: outbound.NewTransport(true)}
+		o := Options{Namespace: operators, Kinds: []string{turn.Kind}, Cluster: clusterID, Transport: outbound.NewTransport(true)}
 		if err := NewController(clock.RealClock{}, recorder, o).SetupWithManager(t.Context(), m); err != nil {
 			t.Fatal(err)
 		}
@@ -189,16 +197,30 @@ func TestAPI(t *testing.T) {
 	if err := c.Get(t.Context(), key, &corev1.ConfigMap{}); !apierrors.IsNotFound(err) {
 		t.Errorf("without a webhook the ConfigMap is written: %v", err)
 	}
-	to := &receiver{}
-	server := httptest.NewServer(to)
-	defer server.Close()
-	secret.Data[keyConfig] = []byte("webhooks: [{name: ops, url: '" + server.URL + "', format: CloudEvents}]")
+	to, flaky := &receiver{}, &receiver{status: func(n int) int {
+		if n%8 == 1 {
+			return http.StatusBadGateway
+		}
+		return http.StatusOK
+	}}
+	refusing := &receiver{status: func(int) int { return http.StatusBadRequest }}
+	ended := make(chan struct{})
+	text := "webhooks:"
+	for name, receiver := range map[string]http.Handler{
+		"ops": to, "flaky": flaky, "refusing": refusing, "stuck": http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-ended }),
+	} {
+		server := httptest.NewServer(receiver)
+		defer server.Close()
+		text += "\n- {name: " + name + ", url: '" + server.URL + "', format: CloudEvents}"
+	}
+	defer close(ended)
+	secret.Data[keyConfig] = []byte(text)
 	if err := c.Update(t.Context(), secret); err != nil {
 		t.Fatal(err)
 	}
 	stored := &corev1.ConfigMap{}
-	eventually(t, "the webhook is remembered", func() string {
-		if err := c.Get(t.Context(), key, stored); err != nil || stored.Data[notification.KeyOfWebhook+"ops"] == "" {
+	eventually(t, "the webhooks are recorded", func() string {
+		if err := c.Get(t.Context(), key, stored); err != nil || len(stored.Data) != 4 {
 			return fmt.Sprint(err, stored.Data)
 		}
 		return ""
@@ -221,28 +243,44 @@ func TestAPI(t *testing.T) {
 		}
 	}
 	last := fmt.Sprint("v", runs-1, " done")
-	eventually(t, "the last is sent", func() string {
-		if got := to.all(); len(got) == 0 || got[len(got)-1] != last {
-			return fmt.Sprint(got)
+	for _, to := range []*receiver{to, flaky} {
+		eventually(t, "the last is sent", func() string {
+			if got := to.all(); len(got) == 0 || got[len(got)-1] != last {
+				return fmt.Sprint(got)
+			}
+			return ""
+		})
+		seen := map[string]int{}
+		for _, got := range to.all() {
+			seen[got]++
+			if revision, done := strings.CutSuffix(got, " done"); done && seen[revision+" started"] == 0 {
+				t.Errorf("%s comes before its start", got)
+			}
+		}
+		for i := range runs {
+			for _, event := range []string{"started", "done"} {
+				if seen[fmt.Sprint("v", i, " ", event)] == 0 {
+					t.Errorf("v%d %s is missing", i, event)
+				}
+			}
+		}
+		if len(seen) != 2*runs {
+			t.Errorf("there are others: %v", seen)
+		}
+	}
+	eventually(t, "what is refused is dropped", func() string {
+		err := c.Get(t.Context(), key, stored)
+		if sent := strings.Fields(stored.Data[notification.KeyOfWebhook+"refusing"]); err != nil || len(sent) != 2*v1alpha1.MaxRuns {
+			return fmt.Sprint(err, sent)
 		}
 		return ""
 	})
-	seen := map[string]int{}
-	for _, got := range to.all() {
-		seen[got]++
-		if revision, done := strings.CutSuffix(got, " done"); done && seen[revision+" started"] == 0 {
-			t.Errorf("%s comes before its start", got)
-		}
-	}
-	for i := range runs {
-		for _, event := range []string{"started", "done"} {
-			if seen[fmt.Sprint("v", i, " ", event)] == 0 {
-				t.Errorf("v%d %s is missing", i, event)
-			}
-		}
-	}
-	if len(seen) != 2*runs {
-		t.Errorf("there are others: %v", seen)
+	text, _, _ = strings.Cut(text, "\n")
+	server := httptest.NewServer(to)
+	defer server.Close()
+	secret.Data[keyConfig] = []byte(text + "\n- {name: ops, url: '" + server.URL + "', format: Slack, events: [Done]}")
+	if err := c.Update(t.Context(), secret); err != nil {
+		t.Fatal(err)
 	}
 	asked := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+v1alpha1.AnnotationTestNotifications+`":"1"}}}`))
 	if err := c.Patch(t.Context(), stored, asked); err != nil {
@@ -254,5 +292,8 @@ func TestAPI(t *testing.T) {
 		}
 		return ""
 	})
+	if len(stored.Data) != 2 {
+		t.Errorf("the webhooks that were removed are recorded: %v", stored.Data)
+	}
 	stop()
 }

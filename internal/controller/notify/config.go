@@ -5,12 +5,12 @@ package notify
 import (
 	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"unicode"
 
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 
@@ -32,10 +32,6 @@ const (
 // kinds are those that run.
 var kinds = []string{"Plan", "NodeRollout", "ExtendedDaemonSet"}
 
-type config struct {
-	Webhooks []webhook `json:"webhooks"`
-}
-
 // webhook is where notifications are sent. Empty lists choose all.
 type webhook struct {
 	Name          string               `json:"name"`
@@ -52,33 +48,33 @@ func (w *webhook) chooses(n *notification.Notification) bool {
 	return isIn(w.Events, n.Event) && isIn(w.Kinds, n.Rollout.Kind) && isIn(w.Namespaces, n.Rollout.Namespace)
 }
 
-// identity tells configurations of a webhook apart that a server may answer differently.
-func (w *webhook) identity() string { return w.Format + " " + w.URL + " " + w.Authorization }
-
 func isIn[T comparable](list []T, v T) bool { return len(list) == 0 || slices.Contains(list, v) }
 
 // readConfig reads the data of the Secret. The error names the field and what is right. It never has a value that may be secret.
-func readConfig(data map[string][]byte) (*config, error) {
+func readConfig(data map[string][]byte) ([]webhook, error) {
 	text, found := data[keyConfig]
 	if !found || len(data) > 1 {
 		return nil, fmt.Errorf("the Secret must have the key %s and no other", keyConfig)
 	}
-	var c config
-	if err := yaml.UnmarshalStrict(text, &c); err != nil {
-		return nil, explain(err)
+	var c struct {
+		Webhooks []webhook `json:"webhooks"`
+	}
+	if yaml.UnmarshalStrict(text, &c) != nil { // Its error may have a part of the text.
+		return nil, fmt.Errorf("%s must be YAML: webhooks, a list of name, url, format, authorization and the lists events, kinds and namespaces, "+
+			"and no other field", keyConfig)
 	}
 	if n := len(c.Webhooks); n == 0 || n > maxWebhooks {
 		return nil, fmt.Errorf("%s: webhooks must have 1 to %d entries", keyConfig, maxWebhooks)
 	}
-	names := map[string]bool{}
+	names := sets.New[string]()
 	for i := range c.Webhooks {
 		w := &c.Webhooks[i]
-		if err := w.check(names[w.Name]); err != nil {
+		if err := w.check(names.Has(w.Name)); err != nil {
 			return nil, fmt.Errorf("%s: webhooks[%d].%w", keyConfig, i, err)
 		}
-		names[w.Name] = true
+		names.Insert(w.Name)
 	}
-	return &c, nil
+	return c.Webhooks, nil
 }
 
 func (w *webhook) check(taken bool) error {
@@ -105,32 +101,4 @@ func checkAll[T ~string](field string, values, allowed []T) error {
 		}
 	}
 	return nil
-}
-
-// explain returns the error of a decoder, unless it may have a value of the Secret.
-func explain(err error) error {
-	text := err.Error()
-	if _, field, ok := strings.Cut(text, "unknown field "); ok && len(field) < 40 && !strings.ContainsAny(field, ":/ ") {
-		return fmt.Errorf("%s: unknown field %s: a webhook has name, url, format, authorization, events, kinds and namespaces", keyConfig, field)
-	}
-	if _, at, ok := strings.Cut(text, "cannot unmarshal "); ok && !strings.Contains(text, "://") {
-		return fmt.Errorf("%s: wrong type: %s", keyConfig, at)
-	}
-	return fmt.Errorf("%s must be YAML: webhooks, a list of name, url, format, authorization, events, kinds and namespaces", keyConfig)
-}
-
-// contentTypes are those of the formats.
-var contentTypes = map[string]string{formatCloudEvents: "application/cloudevents+json; charset=utf-8", formatSlack: "application/json"}
-
-// body returns what is sent.
-func (w *webhook) body(n *notification.Notification, cluster string) any {
-	if w.Format == formatSlack {
-		return n.Slack()
-	}
-	return n.CloudEvent(cluster)
-}
-
-// isRefused reports whether a webhook would refuse the same request again, though its address and authorization are right.
-func isRefused(status int) bool {
-	return slices.Contains([]int{http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity}, status)
 }

@@ -5,24 +5,31 @@
 //	watch      the Secret and the ConfigMap moult-notifications, and the rollouts in the caches of their controllers     setup.go
 //	read       the webhooks, strictly                                                                                    config.go
 //	decide     which notifications are due (package notification)
-//	send       them one after the other, for each webhook on its own                                                     send.go
-//	remember   what was sent, in one write to the ConfigMap
+//	send       the first of them; each webhook is a request of its own, which the queue repeats                         send.go
+//	record     it in the ConfigMap
 package notify
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"sync"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"moult.dev/moult/api/v1alpha1"
@@ -31,54 +38,29 @@ import (
 	"moult.dev/moult/internal/notification"
 )
 
-const (
-	// batch is how many notifications one reconcile sends. A reconcile may take 2 minutes.
-	batch = 10
-	// The wait after failures doubles from the first to the last.
-	firstWait, lastWait = time.Second, 10 * time.Minute
-	// recordTimeout is for the record of what was sent before the operator is stopped.
-	recordTimeout = 5 * time.Second
-)
+// recordTimeout is for the record of what was sent before the operator is stopped.
+const recordTimeout = 5 * time.Second
 
 // Controller sends notifications.
 type Controller struct {
 	clock    clock.PassiveClock
 	events   *events.Recorder
 	options  Options
-	sender   *sender
+	http     *http.Client
 	rollouts client.Reader
 	// own reads the Secret and the ConfigMap from their cache.
 	own client.Client
-
-	mu sync.Mutex
-	// failures are those of webhooks that failed last, by name. A restart forgets them.
-	failures map[string]*failing
-	// problem is the error of the configuration that was reported.
-	problem string
 }
 
-// failing is a webhook whose last request failed.
-type failing struct {
-	// of is how the webhook was configured. Another configuration does not wait.
-	of   string
-	wait time.Duration
-	next time.Time
-}
-
-// Reconcile checks the configuration, or sends what is due to one webhook.
+// Reconcile sends what is due to the webhook of this name. The request without a name is for the configuration and for tests.
 func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
-	secret, configured, invalid := c.configured(ctx)
-	if request == configuration {
-		c.report(ctx, secret, invalid)
-		return ctrl.Result{}, c.test(ctx, configured, invalid)
+	secret, webhooks, err := c.configured(ctx)
+	if request.Name == "" {
+		c.report(ctx, secret, err)
+		return ctrl.Result{}, c.test(ctx, webhooks, err)
 	}
-	if configured == nil {
-		return ctrl.Result{}, nil
-	}
-	for i := range configured.Webhooks {
-		if w := &configured.Webhooks[i]; w.Name == request.Name {
-			return c.notify(ctx, w, configured)
-		}
+	if i := slices.IndexFunc(webhooks, func(w webhook) bool { return w.Name == request.Name }); i >= 0 {
+		return c.notify(ctx, &webhooks[i], webhooks)
 	}
 	return ctrl.Result{}, nil
 }
@@ -89,7 +71,7 @@ func (c *Controller) key() types.NamespacedName {
 }
 
 // configured reads the Secret: nil if there is none. The error is that of its content.
-func (c *Controller) configured(ctx context.Context) (*corev1.Secret, *config, error) {
+func (c *Controller) configured(ctx context.Context) (*corev1.Secret, []webhook, error) {
 	var secret corev1.Secret
 	switch err := c.own.Get(ctx, c.key(), &secret); {
 	case apierrors.IsNotFound(err):
@@ -97,160 +79,89 @@ func (c *Controller) configured(ctx context.Context) (*corev1.Secret, *config, e
 	case err != nil:
 		return nil, nil, fmt.Errorf("reading Secret %s, %w", c.key(), err)
 	}
-	read, err := readConfig(secret.Data)
-	return &secret, read, err
+	webhooks, err := readConfig(secret.Data)
+	return &secret, webhooks, err
 }
 
-// report says what is wrong with the configuration, once.
+// report says what is wrong with the configuration.
 func (c *Controller) report(ctx context.Context, secret *corev1.Secret, invalid error) {
-	problem := ""
-	if secret != nil && invalid != nil {
-		problem = invalid.Error()
-	}
-	metrics.SetNotificationsInvalid(problem != "")
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.problem == problem {
-		return
-	}
-	if c.problem = problem; problem != "" {
+	isInvalid := secret != nil && invalid != nil
+	metrics.SetNotificationsInvalid(isInvalid)
+	if isInvalid {
 		log.FromContext(ctx).Error(invalid, "no notification is sent", "secret", c.key())
-		c.events.Emit(events.NotificationsInvalid(secret, problem))
+		c.events.Emit(events.NotificationsInvalid(secret, invalid.Error()))
 	}
 }
 
-// notify sends what is due to a webhook, and remembers it.
-func (c *Controller) notify(ctx context.Context, w *webhook, configured *config) (ctrl.Result, error) {
-	if wait := c.waits(w); wait > 0 {
-		return ctrl.Result{RequeueAfter: wait}, nil
-	}
-	var stored corev1.ConfigMap
-	if err := c.own.Get(ctx, c.key(), &stored); client.IgnoreNotFound(err) != nil {
-		return ctrl.Result{}, fmt.Errorf("reading ConfigMap %s, %w", c.key(), err)
-	}
-	var memory notification.Memory
-	text := stored.Data[notification.KeyOfWebhook+w.Name]
-	if err := json.Unmarshal([]byte(text), &memory); text != "" && err != nil {
-		return ctrl.Result{}, fmt.Errorf("reading what was sent to webhook %s (remove its key of ConfigMap %s), %w", w.Name, c.key(), err)
-	}
-	if memory.Since.IsZero() {
-		memory.Since = metav1.Time{Time: c.clock.Now()}
-		if err := c.remember(ctx, &stored, w, &memory, configured); err != nil {
-			return ctrl.Result{}, err
-		}
+// notify sends the first notification that is due to a webhook, and records it. The queue repeats a request that failed after a wait, which one that
+// succeeded ends. A new webhook is only recorded.
+func (c *Controller) notify(ctx context.Context, w *webhook, all []webhook) (again ctrl.Result, err error) {
+	stored, err := c.stored(ctx)
+	if err != nil {
+		return again, err
 	}
 	rollouts, err := c.list(ctx)
 	if err != nil {
-		return ctrl.Result{}, err
+		return again, err
 	}
-	all := notification.Of(rollouts)
-	done, more, wait := c.sendAll(ctx, w, memory.Due(all))
-	if before := len(memory.Sent); len(done) > 0 || before > 0 {
-		if memory.Add(all, done...); len(done) > 0 || len(memory.Sent) < before {
-			err = c.remember(ctx, &stored, w, &memory, configured)
+	text, known := stored.Data[notification.KeyOfWebhook+w.Name]
+	due, kept := notification.Due(rollouts, strings.Fields(text), !known, w.chooses)
+	if known && len(due) > 0 {
+		if err := c.deliver(ctx, w, &due[0]); err != nil {
+			return again, err
 		}
+		kept = append(kept, due[0].ID)
 	}
-	if more && wait == 0 {
-		wait = time.Millisecond
+	if !known || len(due) > 1 {
+		again.RequeueAfter = time.Millisecond
 	}
-	return ctrl.Result{RequeueAfter: wait}, err
+	slices.Sort(kept)
+	return again, c.write(ctx, all, notification.KeyOfWebhook+w.Name, strings.Join(kept, " "))
 }
 
-// sendAll sends a batch. It returns what need not be sent again, whether more is due, and how long to wait after a failure.
-func (c *Controller) sendAll(ctx context.Context, w *webhook, due []notification.Notification) (done []notification.Notification, more bool, wait time.Duration) {
-	requests := 0
-	for i := range due {
-		n := &due[i]
-		if w.chooses(n) {
-			if requests++; requests > batch || ctx.Err() != nil {
-				return done, true, 0
-			}
-			refused, err := c.sender.send(ctx, w, n)
-			outcome := "sent"
-			switch {
-			case refused:
-				outcome = "refused"
-			case err != nil:
-				outcome = "failed"
-			}
-			metrics.CountNotification(w.Name, string(n.Event), outcome)
-			wait = c.failed(w, err != nil && !refused)
-			if err != nil {
-				log.FromContext(ctx).Error(err, "a notification is not taken", "webhook", w.Name, "event", n.Event, "rollout", n.Rollout.Subject(),
-					"outcome", outcome, "wait", wait)
-			}
-			if wait > 0 {
-				return done, true, wait
-			}
-		}
-		done = append(done, *n)
-	}
-	return done, false, 0
-}
-
-// waits returns how long a webhook that failed gets no request.
-func (c *Controller) waits(w *webhook) time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if f := c.failures[w.Name]; f != nil && f.of == w.identity() {
-		return f.next.Sub(c.clock.Now())
-	}
-	return 0
-}
-
-// failed notes whether a request failed, and returns how long to wait then.
-func (c *Controller) failed(w *webhook, failed bool) time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !failed {
-		delete(c.failures, w.Name)
-		return 0
-	}
-	f := c.failures[w.Name]
-	if f == nil || f.of != w.identity() {
-		f = &failing{of: w.identity(), wait: firstWait / 2}
-		c.failures[w.Name] = f
-	}
-	f.wait = min(2*f.wait, lastWait)
-	f.next = c.clock.Now().Add(f.wait)
-	return f.wait
-}
-
-// remember writes the memory of a webhook, and removes those of webhooks that are no longer configured.
-func (c *Controller) remember(ctx context.Context, stored *corev1.ConfigMap, w *webhook, memory *notification.Memory, configured *config) error {
-	text, err := json.Marshal(memory)
+// deliver sends a notification. One that the webhook refuses is dropped.
+func (c *Controller) deliver(ctx context.Context, w *webhook, n *notification.Notification) error {
+	outcome, err := c.send(ctx, w, n)
+	metrics.CountNotification(w.Name, string(n.Event), outcome)
 	if err != nil {
-		return fmt.Errorf("encoding what was sent, %w", err)
+		err = fmt.Errorf("sending %s of %s to webhook %s, %w", n.Event, n.Rollout.Subject(), w.Name, err)
 	}
-	data := map[string]any{}
-	for key := range stored.Data {
-		data[key] = nil
+	if outcome == outcomeRefused {
+		log.FromContext(ctx).Error(err, "a notification is dropped")
+		return nil
 	}
-	delete(data, notification.KeyTest)
-	for i := range configured.Webhooks {
-		delete(data, notification.KeyOfWebhook+configured.Webhooks[i].Name)
-	}
-	data[notification.KeyOfWebhook+w.Name] = string(text)
-	return c.write(ctx, data)
+	return err
 }
 
-// write patches keys of the ConfigMap, and creates it if it is not there. What was sent is written also while the operator stops.
-func (c *Controller) write(ctx context.Context, data map[string]any) error {
+// stored reads the ConfigMap. It is empty if there is none.
+func (c *Controller) stored(ctx context.Context) (*corev1.ConfigMap, error) {
+	var stored corev1.ConfigMap
+	if err := c.own.Get(ctx, c.key(), &stored); client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("reading ConfigMap %s, %w", c.key(), err)
+	}
+	return &stored, nil
+}
+
+// write writes a key of the ConfigMap if it changes, and removes those of webhooks that are no longer configured. What was sent is written also while
+// the operator stops.
+func (c *Controller) write(ctx context.Context, configured []webhook, key, value string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
-	patch, err := json.Marshal(map[string]any{"data": data})
-	if err != nil {
-		return fmt.Errorf("encoding a patch, %w", err)
+	stored := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.options.Namespace, Name: notification.Name}}
+	isGone := func(k, _ string) bool {
+		name, isOf := strings.CutPrefix(k, notification.KeyOfWebhook)
+		return isOf && len(configured) > 0 && !slices.ContainsFunc(configured, func(w webhook) bool { return w.Name == name })
 	}
-	object := func() *corev1.ConfigMap {
-		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.options.Namespace, Name: notification.Name}}
+	change := func() error {
+		maps.DeleteFunc(stored.Data, isGone)
+		stored.Data = labels.Merge(stored.Data, labels.Set{key: value})
+		return nil
 	}
-	err = c.own.Patch(ctx, object(), client.RawPatch(types.MergePatchType, patch))
-	if apierrors.IsNotFound(err) {
-		if err = c.own.Create(ctx, object()); err == nil || apierrors.IsAlreadyExists(err) {
-			err = c.own.Patch(ctx, object(), client.RawPatch(types.MergePatchType, patch))
-		}
-	}
+	// Two webhooks may create it at the same time.
+	err := retry.OnError(retry.DefaultBackoff, apierrors.IsAlreadyExists, func() error {
+		_, err := controllerutil.CreateOrPatch(ctx, c.own, stored, change)
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("writing ConfigMap %s, %w", c.key(), err)
 	}
@@ -258,42 +169,31 @@ func (c *Controller) write(ctx context.Context, data map[string]any) error {
 }
 
 // test sends a test to all webhooks at once, if the ConfigMap has a new request, and writes what was found.
-func (c *Controller) test(ctx context.Context, configured *config, invalid error) error {
-	var stored corev1.ConfigMap
-	if err := c.own.Get(ctx, c.key(), &stored); err != nil {
-		return client.IgnoreNotFound(err)
+func (c *Controller) test(ctx context.Context, webhooks []webhook, invalid error) error {
+	stored, err := c.stored(ctx)
+	if err != nil {
+		return err
 	}
-	result := notification.TestResult{}
-	_ = json.Unmarshal([]byte(stored.Data[notification.KeyTest]), &result) // What can't be read is written again.
-	of := stored.Annotations[v1alpha1.AnnotationTestNotifications]
-	if of == "" || of == result.Of {
+	var before notification.TestResult
+	_ = json.Unmarshal([]byte(stored.Data[notification.KeyTest]), &before) // What can't be read is written again.
+	result := notification.TestResult{Of: stored.Annotations[v1alpha1.AnnotationTestNotifications]}
+	if result.Of == "" || result.Of == before.Of {
 		return nil
 	}
-	result = notification.TestResult{Of: of}
 	if invalid != nil {
 		result.Error = invalid.Error()
-	} else {
-		result.Webhooks = c.testAll(ctx, configured, &notification.Notification{ID: "test-" + of, Event: notification.Test, Time: c.clock.Now().UTC()})
 	}
+	n := &notification.Notification{ID: "test-" + result.Of, Event: notification.Test, Time: c.clock.Now().UTC()}
+	result.Webhooks = make([]notification.WebhookResult, len(webhooks))
+	workqueue.ParallelizeUntil(ctx, maxWebhooks, len(webhooks), func(i int) {
+		result.Webhooks[i] = notification.WebhookResult{Name: webhooks[i].Name, Result: notification.OK}
+		if _, err := c.send(ctx, &webhooks[i], n); err != nil {
+			result.Webhooks[i].Result = err.Error()
+		}
+	})
 	text, err := json.Marshal(result)
 	if err != nil {
 		return fmt.Errorf("encoding a result, %w", err)
 	}
-	return c.write(ctx, map[string]any{notification.KeyTest: string(text)})
-}
-
-func (c *Controller) testAll(ctx context.Context, configured *config, n *notification.Notification) []notification.WebhookResult {
-	results := make([]notification.WebhookResult, len(configured.Webhooks))
-	var all sync.WaitGroup
-	for i := range configured.Webhooks {
-		all.Go(func() {
-			w := &configured.Webhooks[i]
-			results[i] = notification.WebhookResult{Name: w.Name, Result: notification.OK}
-			if _, err := c.sender.send(ctx, w, n); err != nil {
-				results[i].Result = err.Error()
-			}
-		})
-	}
-	all.Wait()
-	return results
+	return c.write(ctx, webhooks, notification.KeyTest, string(text))
 }

@@ -11,84 +11,71 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"strings"
-	"syscall"
+	"slices"
 	"time"
 
 	"moult.dev/moult/internal/notification"
-	"moult.dev/moult/internal/outbound"
 )
 
 // timeout limits one request.
 const timeout = 10 * time.Second
 
-// sender sends notifications of a cluster.
-type sender struct {
-	client  *http.Client
-	cluster string
-}
+// The outcomes of a request. A refused one would be refused again, though its address and authorization are right.
+const (
+	outcomeSent    = "sent"
+	outcomeFailed  = "failed"
+	outcomeRefused = "refused"
+)
 
-func newSender(transport http.RoundTripper, cluster string) *sender {
-	return &sender{&http.Client{
-		Transport: transport, Timeout: timeout,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}, cluster}
-}
+var refusals = []int{http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity}
 
-// failure says why a webhook did not take a notification. It has no part of the URL, the header or the answer.
-type failure string
-
-// Error implements error.
-func (f failure) Error() string { return string(f) }
-
-// send sends one notification. refused means that another attempt would fail too.
-func (s *sender) send(ctx context.Context, w *webhook, n *notification.Notification) (refused bool, err error) {
-	body, err := json.Marshal(w.body(n, s.cluster))
+// send sends one notification. The error has no part of the URL, the header or the answer.
+func (c *Controller) send(ctx context.Context, w *webhook, n *notification.Notification) (outcome string, err error) {
+	content, contentType := any(n.CloudEvent(c.options.Cluster)), "application/cloudevents+json; charset=utf-8"
+	if w.Format == formatSlack {
+		content, contentType = n.Slack(), "application/json"
+	}
+	body, err := json.Marshal(content)
 	if err != nil {
-		return true, failure("it can't be encoded")
+		return outcomeRefused, errors.New("it can't be encoded")
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, w.URL, bytes.NewReader(body))
 	if err != nil {
-		return false, failure("the url can't be used")
+		return outcomeFailed, errors.New("the url can't be used")
 	}
-	request.Header.Set("Content-Type", contentTypes[w.Format])
+	request.Header.Set("Content-Type", contentType)
 	if w.Authorization != "" {
 		request.Header.Set("Authorization", w.Authorization)
 	}
-	response, err := s.client.Do(request)
+	response, err := c.http.Do(request)
 	if err != nil {
-		return false, explained(err)
+		return outcomeFailed, withoutURL(err)
 	}
 	_ = response.Body.Close()
-	switch status := response.StatusCode; status / 100 {
-	case 2:
-		return false, nil
-	case 3:
-		return false, failure(fmt.Sprintf("the answer is %d, and a redirect is not followed", status))
+	status := response.StatusCode
+	switch err = fmt.Errorf("the answer is %d %s", status, http.StatusText(status)); {
+	case status/100 == 2:
+		return outcomeSent, nil
+	case slices.Contains(refusals, status):
+		return outcomeRefused, err
 	default:
-		return isRefused(status), failure(fmt.Sprintf("the answer is %d %s", status, http.StatusText(status)))
+		return outcomeFailed, err
 	}
 }
 
-// explained says why a request failed, in fixed words.
-func explained(err error) error {
-	_, dns := errors.AsType[*net.DNSError](err)
-	_, certificate := errors.AsType[*tls.CertificateVerificationError](err)
-	late, isNet := errors.AsType[net.Error](err)
-	switch {
-	case errors.Is(err, outbound.ErrLocal):
-		return failure("the address is " + outbound.ErrLocal.Error())
-	case isNet && late.Timeout(), errors.Is(err, context.DeadlineExceeded):
-		return failure("no answer in time")
-	case dns:
-		return failure("the host's name has no address")
-	case certificate:
-		return failure("the server's certificate is not trusted")
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return failure("the connection is refused")
-	case strings.Contains(err.Error(), "malformed HTTP"):
-		return failure("the answer is not HTTP")
-	default:
-		return failure("the connection failed")
+// withoutURL says why a request failed.
+func withoutURL(err error) error {
+	if failed, ok := errors.AsType[net.Error](err); ok && failed.Timeout() {
+		return errors.New("no answer in time")
 	}
+	if failed, ok := errors.AsType[*net.DNSError](err); ok {
+		return errors.New(failed.Err)
+	}
+	if failed, ok := errors.AsType[*net.OpError](err); ok {
+		return failed.Err
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return errors.New("the server's certificate is not trusted")
+	}
+	return errors.New("the connection ended, or the answer is not HTTP")
 }

@@ -4,21 +4,28 @@ package notify
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -33,10 +40,13 @@ import (
 	"moult.dev/moult/internal/turn"
 )
 
+// The wait after failures doubles from the first to the last.
+const firstWait, lastWait = time.Second, 10 * time.Minute
+
 // Options of the controller.
 type Options struct {
-	// Namespace is the operator's, and PlanNamespace that of the Plans that are carried out.
-	Namespace, PlanNamespace string
+	// Namespace is the operator's.
+	Namespace string
 	// Kinds are those that are carried out.
 	Kinds []string
 	// Cluster is a UUID that identifies the cluster.
@@ -46,42 +56,39 @@ type Options struct {
 
 // NewController returns a controller of notifications; SetupWithManager makes it run.
 func NewController(clk clock.PassiveClock, recorder *events.Recorder, o Options) *Controller {
-	return &Controller{clock: clk, events: recorder, options: o, sender: newSender(o.Transport, o.Cluster), failures: map[string]*failing{}}
+	noRedirect := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &Controller{clock: clk, events: recorder, options: o, http: &http.Client{Transport: o.Transport, Timeout: timeout, CheckRedirect: noRedirect}}
 }
 
 // SetupWithManager makes the manager run this controller, and a cache of one Secret and one ConfigMap. Without the right to read them nothing is
 // sent.
 func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error {
-	in, named := client.InNamespace(c.options.Namespace), client.MatchingFields{"metadata.name": notification.Name}
+	only := fields.OneTermEqualSelector("metadata.name", notification.Name)
 	for _, list := range []client.ObjectList{&corev1.SecretList{}, &corev1.ConfigMapList{}} {
-		if err := m.GetAPIReader().List(ctx, list, in, named); apierrors.IsForbidden(err) {
+		err := m.GetAPIReader().List(ctx, list, client.InNamespace(c.options.Namespace), client.MatchingFieldsSelector{Selector: only})
+		if apierrors.IsForbidden(err) {
 			log.FromContext(ctx).Info("there are no notifications, because the operator may not read their Secret and ConfigMap", "name", notification.Name)
 			return nil
 		}
 	}
-	only := cache.ByObject{
-		Namespaces: map[string]cache.Config{c.options.Namespace: {}}, Field: fields.OneTermEqualSelector("metadata.name", notification.Name),
-		Transform: cache.TransformStripManagedFields(),
-	}
-	own, err := cache.New(m.GetConfig(), cache.Options{
-		HTTPClient: m.GetHTTPClient(), Scheme: m.GetScheme(), Mapper: m.GetRESTMapper(),
-		ByObject: map[client.Object]cache.ByObject{&corev1.Secret{}: only, &corev1.ConfigMap{}: only},
+	own, err := cluster.New(m.GetConfig(), func(o *cluster.Options) {
+		o.HTTPClient, o.Scheme = m.GetHTTPClient(), m.GetScheme()
+		o.MapperProvider = func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return m.GetRESTMapper(), nil }
+		o.Cache.DefaultNamespaces = map[string]cache.Config{c.options.Namespace: {FieldSelector: only, Transform: cache.TransformStripManagedFields()}}
+		o.Client.Cache = &client.CacheOptions{EnableReadYourWritesConsistency: ptr.To(true)}
 	})
 	if err != nil {
 		return fmt.Errorf("making a cache, %w", err)
 	}
-	if c.own, err = client.New(m.GetConfig(), client.Options{
-		HTTPClient: m.GetHTTPClient(), Scheme: m.GetScheme(), Mapper: m.GetRESTMapper(),
-		Cache: &client.CacheOptions{Reader: own, EnableReadYourWritesConsistency: ptr.To(true)},
-	}); err != nil {
-		return fmt.Errorf("making a client, %w", err)
-	}
-	c.rollouts = m.GetClient()
+	c.own, c.rollouts = own.GetClient(), m.GetClient()
 	b := ctrl.NewControllerManagedBy(m).
 		Named("notify.webhook").
-		WithOptions(controller.Options{MaxConcurrentReconciles: maxWebhooks + 1}).
-		WatchesRawSource(source.Kind[client.Object](own, &corev1.Secret{}, turn.Soon(c.configAndAll))).
-		WatchesRawSource(source.Kind[client.Object](own, &corev1.ConfigMap{}, turn.Soon(c.configAndAll), predicate.AnnotationChangedPredicate{}))
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: maxWebhooks + 1,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstWait, lastWait),
+		}).
+		WatchesRawSource(source.Kind[client.Object](own.GetCache(), &corev1.Secret{}, turn.Soon(c.all))).
+		WatchesRawSource(source.Kind[client.Object](own.GetCache(), &corev1.ConfigMap{}, turn.Soon(c.all), predicate.AnnotationChangedPredicate{}))
 	for _, kind := range c.options.Kinds {
 		b = b.WatchesRawSource(source.Kind[client.Object](m.GetCache(), object(kind), turn.Soon(c.ofRollout)))
 	}
@@ -91,27 +98,19 @@ func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error
 	return b.Complete(c)
 }
 
-// configuration is the request to check the configuration. Others have the name of a webhook.
-var configuration = reconcile.Request{}
-
-// configAndAll returns the requests for the configuration and all webhooks.
-func (c *Controller) configAndAll(ctx context.Context, _ ...client.Object) []reconcile.Request {
-	return append(c.all(ctx), configuration)
-}
-
-// all returns a request for each webhook.
-func (c *Controller) all(ctx context.Context) (requests []reconcile.Request) {
-	if _, webhooks, _ := c.configured(ctx); webhooks != nil {
-		for i := range webhooks.Webhooks {
-			requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Name: webhooks.Webhooks[i].Name}})
-		}
+// all returns the request for the configuration, and one for each webhook.
+func (c *Controller) all(ctx context.Context, _ ...client.Object) []reconcile.Request {
+	requests := []reconcile.Request{{}}
+	_, webhooks, _ := c.configured(ctx) // An error is reported for the first request.
+	for i := range webhooks {
+		requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Name: webhooks[i].Name}})
 	}
 	return requests
 }
 
 // ofRollout returns the requests for a change of a rollout: none if it has the notifications that it had.
 func (c *Controller) ofRollout(ctx context.Context, objects ...client.Object) []reconcile.Request {
-	requests := c.all(ctx)
+	requests := c.all(ctx)[1:]
 	if len(requests) == 0 || len(objects) == 2 && slices.Equal(idsOf(objects[0]), idsOf(objects[1])) {
 		return nil
 	}
@@ -119,9 +118,7 @@ func (c *Controller) ofRollout(ctx context.Context, objects ...client.Object) []
 }
 
 func idsOf(o client.Object) (ids []string) {
-	for _, n := range notification.Of([]notification.Rollout{rolloutOf(o)}) {
-		ids = append(ids, n.ID)
-	}
+	_, ids = notification.Due([]notification.Rollout{rolloutOf(o)}, nil, false, func(*notification.Notification) bool { return false })
 	return ids
 }
 
@@ -158,25 +155,17 @@ func rolloutOf(o client.Object) notification.Rollout {
 // list returns all rollouts.
 func (c *Controller) list(ctx context.Context) (all []notification.Rollout, err error) {
 	for _, kind := range c.options.Kinds {
-		gvk, undecoded := gvks[kind]
-		if undecoded {
-			list := &unstructured.UnstructuredList{}
-			list.SetGroupVersionKind(gvk)
-			namespace := ""
-			if kind == "Plan" {
-				namespace = c.options.PlanNamespace
-			}
-			err = c.rollouts.List(ctx, list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy)
-			for i := range list.Items {
-				all = append(all, rolloutOf(&list.Items[i]))
-			}
-		} else {
-			var list edsv1.ExtendedDaemonSetList
-			err = c.rollouts.List(ctx, &list, client.UnsafeDisableDeepCopy)
-			for i := range list.Items {
-				all = append(all, rolloutOf(&list.Items[i]))
-			}
+		var list client.ObjectList = &edsv1.ExtendedDaemonSetList{}
+		if gvk, undecoded := gvks[kind]; undecoded {
+			objects := &unstructured.UnstructuredList{}
+			objects.SetGroupVersionKind(gvk)
+			list = objects
 		}
+		err := c.rollouts.List(ctx, list, client.UnsafeDisableDeepCopy)
+		err = errors.Join(err, meta.EachListItem(list, func(o runtime.Object) error {
+			all = append(all, rolloutOf(o.(client.Object)))
+			return nil
+		}))
 		if err != nil {
 			return nil, fmt.Errorf("listing rollouts of kind %s, %w", kind, err)
 		}

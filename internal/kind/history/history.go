@@ -12,7 +12,6 @@ package history
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"slices"
 	"strings"
 	"time"
@@ -23,9 +22,8 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
-// Limits of a history. MaxSize is in bytes of JSON.
+// Limits of a history, besides v1alpha1.MaxRuns. The texts are limited in bytes.
 const (
-	MaxSize        = 16 << 10
 	maxListed      = 5 // Failures, and waits.
 	maxRevision    = 256
 	maxNameOfField = 128
@@ -61,12 +59,12 @@ func Next(before []v1alpha1.Run, o Observation, now time.Time) []v1alpha1.Run {
 		return before
 	}
 	at := metav1.Time{Time: now.UTC().Truncate(time.Second)}
-	runs := make([]v1alpha1.Run, len(before), len(before)+1)
-	for i := range before {
-		before[i].DeepCopyInto(&runs[i])
-	}
-	if len(runs) > 0 && runs[0].EndedAt == nil && runs[0].Revision != o.Revision {
-		end(&runs[0], v1alpha1.RunSuperseded, at)
+	runs := slices.Clone(before)
+	if len(runs) > 0 {
+		before[0].DeepCopyInto(&runs[0]) // The others do not change.
+		if runs[0].EndedAt == nil && runs[0].Revision != o.Revision {
+			end(&runs[0], v1alpha1.RunSuperseded, at)
+		}
 	}
 	if len(runs) == 0 || runs[0].Revision != o.Revision || runs[0].Result == v1alpha1.RunSuperseded {
 		if c := &o.Counts; o.Complete || c.Waiting+c.Updating+c.Failed == 0 {
@@ -80,10 +78,7 @@ func Next(before []v1alpha1.Run, o Observation, now time.Time) []v1alpha1.Run {
 		AddTurns(runs, o.Took...)
 		advance(r, &o, at)
 	}
-	for len(runs) > 1 && (len(runs) > v1alpha1.MaxRuns || size(runs) > MaxSize) {
-		runs = runs[:len(runs)-1]
-	}
-	return runs
+	return runs[:min(len(runs), v1alpha1.MaxRuns)]
 }
 
 // advance updates a run that goes on.
@@ -94,35 +89,27 @@ func advance(r *v1alpha1.Run, o *Observation, at metav1.Time) {
 	if r.StartedAt == nil && (o.Counts.Updating > 0 || o.Counts.Failed > 0 || len(o.Took) > 0) {
 		r.StartedAt = &at
 	}
-	var ongoing []v1alpha1.RunState
-	for _, s := range []struct {
-		state v1alpha1.RunState
-		holds bool
-		at    **metav1.Time
-	}{
-		{v1alpha1.RunPaused, o.Paused, &r.PausedAt},
-		{v1alpha1.RunAwaitsApproval, o.Wave != nil && o.Wave.State == v1alpha1.WaveWaitingForApproval, &r.ApprovalAt},
-		{v1alpha1.RunFailed, o.Counts.Failed > 0, &r.FailedAt},
-		{v1alpha1.RunHalted, o.Halted, &r.HaltedAt},
-	} {
-		if !s.holds {
-			continue
+	before := r.Ongoing
+	r.Ongoing = nil
+	note := func(state v1alpha1.RunState, holds bool, since **metav1.Time) {
+		if holds && !slices.Contains(before, state) {
+			*since = &at
 		}
-		if ongoing = append(ongoing, s.state); !slices.Contains(r.Ongoing, s.state) {
-			*s.at = &at
+		if holds {
+			r.Ongoing = append(r.Ongoing, state)
 		}
 	}
-	r.Ongoing = ongoing
+	note(v1alpha1.RunPaused, o.Paused, &r.PausedAt)
+	note(v1alpha1.RunAwaitsApproval, o.Wave != nil && o.Wave.State == v1alpha1.WaveWaitingForApproval, &r.ApprovalAt)
+	note(v1alpha1.RunFailed, o.Counts.Failed > 0, &r.FailedAt)
+	note(v1alpha1.RunHalted, o.Halted, &r.HaltedAt)
 	countFailures(r, o.Failed)
-	wait := o.Wait
 	if o.Counts.Updating > 0 {
-		wait = ""
+		o.Wait = ""
 	}
-	switch waitsFor(r, wait, at); {
-	case o.Complete:
+	waitsFor(r, o.Wait, at)
+	if o.Complete {
 		end(r, v1alpha1.RunComplete, at)
-	case wait != "" && r.Waiting == nil:
-		r.Waiting = &v1alpha1.RunWaiting{Reason: wait, Since: at}
 	}
 }
 
@@ -141,10 +128,9 @@ func countFailures(r *v1alpha1.Run, failed map[v1alpha1.Reason]int32) {
 	for reason, n := range failed {
 		i := slices.IndexFunc(r.Failures, func(f v1alpha1.RunFailure) bool { return f.Reason == reason })
 		if i < 0 {
-			r.Failures = append(r.Failures, v1alpha1.RunFailure{Reason: reason, Nodes: n})
-		} else {
-			r.Failures[i].Nodes = max(r.Failures[i].Nodes, n)
+			i, r.Failures = len(r.Failures), append(r.Failures, v1alpha1.RunFailure{Reason: reason})
 		}
+		r.Failures[i].Nodes = max(r.Failures[i].Nodes, n)
 	}
 	slices.SortFunc(r.Failures, func(a, b v1alpha1.RunFailure) int {
 		return cmp.Or(cmp.Compare(b.Nodes, a.Nodes), cmp.Compare(a.Reason, b.Reason))
@@ -152,22 +138,28 @@ func countFailures(r *v1alpha1.Run, failed map[v1alpha1.Reason]int32) {
 	r.Failures = r.Failures[:min(len(r.Failures), maxListed)]
 }
 
-// waitsFor ends the wait that went on, if it had another reason, and adds its time.
+// waitsFor begins a wait, if the reason is another than that of the wait that went on. It adds the time of that one.
 func waitsFor(r *v1alpha1.Run, reason v1alpha1.Reason, at metav1.Time) {
 	was := r.Waiting
-	if was == nil || was.Reason == reason {
+	if was == nil {
+		was = &v1alpha1.RunWaiting{Since: at}
+	}
+	if was.Reason == reason {
 		return
 	}
 	r.Waiting = nil
+	if reason != "" {
+		r.Waiting = &v1alpha1.RunWaiting{Reason: reason, Since: at}
+	}
 	seconds := int64(at.Sub(was.Since.Time) / time.Second)
 	if seconds <= 0 {
 		return
 	}
-	if i := slices.IndexFunc(r.Waits, func(w v1alpha1.RunWait) bool { return w.Reason == was.Reason }); i >= 0 {
-		r.Waits[i].Seconds += seconds
-	} else {
-		r.Waits = append(r.Waits, v1alpha1.RunWait{Reason: was.Reason, Seconds: seconds})
+	i := slices.IndexFunc(r.Waits, func(w v1alpha1.RunWait) bool { return w.Reason == was.Reason })
+	if i < 0 {
+		i, r.Waits = len(r.Waits), append(r.Waits, v1alpha1.RunWait{Reason: was.Reason})
 	}
+	r.Waits[i].Seconds += seconds
 	slices.SortFunc(r.Waits, func(a, b v1alpha1.RunWait) int {
 		return cmp.Or(cmp.Compare(b.Seconds, a.Seconds), cmp.Compare(a.Reason, b.Reason))
 	})
@@ -185,22 +177,13 @@ func CreatedBy(o metav1.Object) string {
 // LastManager returns the entry of the client that wrote the spec last, without the fields. It is empty if there is none.
 func LastManager(all []metav1.ManagedFieldsEntry) (last []metav1.ManagedFieldsEntry) {
 	for _, e := range all {
-		switch {
-		case e.Subresource != "", e.FieldsV1 == nil && len(all) > 1, e.FieldsV1 != nil && !bytes.Contains(e.FieldsV1.GetRawBytes(), []byte(`"f:spec"`)):
-		case len(last) == 0 || last[0].Time.Before(e.Time):
+		wroteSpec := e.FieldsV1 == nil && len(all) == 1 || e.FieldsV1 != nil && bytes.Contains(e.FieldsV1.GetRawBytes(), []byte(`"f:spec"`))
+		if wroteSpec && e.Subresource == "" && (len(last) == 0 || last[0].Time.Before(e.Time)) {
 			e.FieldsV1 = nil
 			last = []metav1.ManagedFieldsEntry{e}
 		}
 	}
 	return last
-}
-
-func size(runs []v1alpha1.Run) int {
-	text, err := json.Marshal(runs)
-	if err != nil {
-		panic(err) // Runs always marshal.
-	}
-	return len(text)
 }
 
 // cut shortens text to n bytes.
