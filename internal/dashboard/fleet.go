@@ -275,8 +275,7 @@ func gauge(b *view.Budget) g.Node {
 	var meter, holders g.Node
 	if b.Limit != nil {
 		limit := max(*b.Limit, 1)
-		of := strconv.Itoa(limit)
-		meter = g.El("meter", g.Attr("min", "0"), g.Attr("max", of), g.Attr("low", of), g.Attr("optimum", "0"),
+		meter = g.El("meter", g.Attr("min", "0"), g.Attr("max", strconv.Itoa(limit)), g.Attr("low", strconv.Itoa(limit-1)), g.Attr("optimum", "0"),
 			h.Value(strconv.Itoa(min(b.Unavailable, limit))), h.Aria("label", "Used up of budget "+b.Name))
 	}
 	if len(b.Holders) > 0 {
