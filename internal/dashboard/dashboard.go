@@ -6,6 +6,7 @@
 //	Publish ──▶ State ──┬▶ fleet.go     every node, budgets, what needs a person
 //	                    ├▶ rollout.go   one rollout
 //	                    ├▶ node.go      one node, as kubectl moult why explains it
+//	                    ├▶ answer.go    one compressed answer for all viewers of a state
 //	                    ├▶ viewer.go    what a viewer of a shared server may see of it
 //	                    └▶ live.go      tells browsers that there is a newer state; they fetch the part of the page again
 //
@@ -40,8 +41,8 @@ type State struct {
 	version int
 	// restricted is true for a state without what its viewer may not see.
 	restricted bool
-	fleets     map[string][]byte // the compressed answers of fleet.json, by label
 	mu         sync.Mutex
+	answers    map[string][]byte // compressed, by request
 }
 
 // Reader answers what takes more than the state. Its functions may be called at the same time.
@@ -75,7 +76,7 @@ func New(clk clock.Clock, read Reader) *Server {
 	mux.HandleFunc("GET /nodes/{node}", s.page(s.nodePage))
 	mux.HandleFunc("GET /nodes", s.findNode)
 	mux.HandleFunc("GET /logs/{kind}/{namespace}/{name}/{node}", s.logs)
-	mux.HandleFunc("GET /fleet.json", s.fleetJSON)
+	mux.HandleFunc("GET /fleet.json", s.answer("application/json", fleetJSON))
 	mux.HandleFunc("GET /changes", s.changes)
 	s.Handler = guard(mux)
 	return s
@@ -92,7 +93,7 @@ func (s *Server) Publish(next *State) {
 		next.version = s.state.version
 	}
 	next.version++
-	next.fleets = map[string][]byte{}
+	next.answers = map[string][]byte{}
 	s.state = next
 	close(s.changed)
 	s.changed = make(chan struct{})

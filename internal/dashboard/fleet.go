@@ -3,11 +3,10 @@
 package dashboard
 
 import (
-	"bytes"
 	"cmp"
-	"compress/gzip"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"slices"
@@ -128,30 +127,8 @@ func (s *State) groups(label string) []group {
 	return groups
 }
 
-// fleetJSON sends the fleet in a compact form: names and states as text, and each distinct text once.
-func (s *Server) fleetJSON(w http.ResponseWriter, r *http.Request) {
-	state := s.seen(r)
-	if state == nil {
-		http.Error(w, "The cluster is being read.", http.StatusServiceUnavailable)
-		return
-	}
-	body, err := state.fleet(groupBy(r))
-	if err != nil {
-		failed(w, err)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Content-Encoding", "gzip")
-	_, _ = w.Write(body) // The browser may be gone.
-}
-
-// fleet returns the compressed answer. All browsers that group by the same label get the same bytes.
-func (s *State) fleet(label string) ([]byte, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if body := s.fleets[label]; body != nil {
-		return body, nil
-	}
+// fleetJSON writes the fleet in a compact form: names and states as text, and each distinct text once.
+func fleetJSON(r *http.Request, at *State, out io.Writer) error {
 	type jsonGroup struct {
 		Name   string   `json:"name"`
 		Nodes  []string `json:"nodes"`
@@ -164,7 +141,7 @@ func (s *State) fleet(label string) ([]byte, error) {
 		Texts  []string    `json:"texts"`
 	}{Groups: []jsonGroup{}, Texts: []string{}}
 	known := map[string]int{}
-	for _, from := range s.groups(label) {
+	for _, from := range at.groups(groupBy(r)) {
 		of := jsonGroup{Name: from.name}
 		var states, marks []byte
 		for _, n := range from.nodes {
@@ -179,16 +156,7 @@ func (s *State) fleet(label string) ([]byte, error) {
 		of.States, of.Marks = string(states), string(marks)
 		answer.Groups = append(answer.Groups, of)
 	}
-	var out bytes.Buffer
-	zip, _ := gzip.NewWriterLevel(&out, gzip.BestSpeed) // The level is valid.
-	if err := json.NewEncoder(zip).Encode(answer); err != nil {
-		return nil, fmt.Errorf("encoding the fleet, %w", err)
-	}
-	if err := zip.Close(); err != nil {
-		return nil, fmt.Errorf("compressing the fleet, %w", err)
-	}
-	s.fleets[label] = out.Bytes()
-	return out.Bytes(), nil
+	return json.NewEncoder(out).Encode(answer)
 }
 
 // groupBy returns the label by which a request groups nodes.

@@ -4,7 +4,7 @@ package dashboard
 
 import (
 	"embed"
-	"errors"
+	"io"
 	"io/fs"
 	"net/http"
 	"net/url"
@@ -53,30 +53,18 @@ func rolloutOf(r *http.Request) (kind, namespace, name string) {
 	return r.PathValue("kind"), namespace, r.PathValue("name")
 }
 
-// errMissing is the answer for what does not exist.
-var errMissing = errors.New("it does not exist, or it may not be read")
-
 // page returns a handler of one kind of page. With ?part it sends only the main part, which replaces the one that the browser shows.
 func (s *Server) page(content func(*http.Request, *State) (title string, main g.Group, err error)) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		state := s.seen(r)
-		if state == nil {
-			w.Header().Set("Refresh", "1") // Browsers load the page again.
-			http.Error(w, "The cluster is being read. Try again in a moment.", http.StatusServiceUnavailable)
-			return
+	return s.answer("text/html; charset=utf-8", func(r *http.Request, at *State, out io.Writer) error {
+		title, main, err := content(r, at)
+		switch {
+		case err != nil:
+			return err
+		case r.URL.Query().Has("part"):
+			return main.Render(out)
 		}
-		title, main, err := content(r, state)
-		if err != nil {
-			failed(w, err)
-			return
-		}
-		var shown g.Node = main
-		if !r.URL.Query().Has("part") {
-			shown = document(title, state, main, viewerOf(r).loggedIn)
-		}
-		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		_ = shown.Render(w) // The browser may be gone.
-	}
+		return document(title, at, main, viewerOf(r).loggedIn).Render(out)
+	})
 }
 
 // document is a whole page.
@@ -200,12 +188,4 @@ func toCopy(commands ...string) g.Node {
 	return section("commands", "Commands", list("commands", g.Map(commands, func(c string) g.Node {
 		return g.Group{h.Code(words(c)), g.Text(" "), h.Button(h.Type("button"), h.Class("copy"), g.Text("Copy"))}
 	})))
-}
-
-func failed(w http.ResponseWriter, err error) {
-	status := http.StatusBadGateway
-	if errors.Is(err, errMissing) {
-		status = http.StatusNotFound
-	}
-	http.Error(w, text.Clean(err.Error()), status)
 }

@@ -47,7 +47,7 @@ import (
 var screenshots = flag.String("screenshots", "", "directory for pictures of the pages")
 
 // patience is for what the browser does. Nothing waits that long.
-const patience = 2 * time.Minute
+const patience = 20 * time.Minute
 
 // injected is a text that must not become markup. Pictures for people have none.
 func injected() string {
@@ -76,7 +76,7 @@ func browser(t *testing.T) context.Context {
 	if err != nil {
 		t.Fatal(err)
 	}
-	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(path), chromedp.NoSandbox)
+	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.IgnoreCertErrors)
 	ctx, cancel := chromedp.NewExecAllocator(t.Context(), options...)
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewContext(ctx)
