@@ -23,18 +23,23 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cli/moult"
 	"moult.dev/moult/internal/cli/source"
 	"moult.dev/moult/internal/dashboard"
 	"moult.dev/moult/internal/view"
+	"moult.dev/moult/test/audit"
 )
 
 // Who has no valid token gets the login page. Others see what they may list.
@@ -204,45 +209,18 @@ func TestLogout(t *testing.T) {
 	}
 }
 
-// The account of config/dashboard reads all that the pages show, and nothing of it can be changed.
+// The account of config/dashboard may do what the pages need, whatever the operator's name is, and nothing else. Nothing can be changed.
 func TestAPIDashboardRole(t *testing.T) {
 	d := newDaemons(t, 1)
-	ctx := t.Context()
-	manifest, err := os.ReadFile("../../config/dashboard/role.yaml")
+	requests, err := audit.Open(d.cluster.AuditLog())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for part := range strings.SplitSeq(string(manifest), "\n---\n") {
-		var kind metav1.TypeMeta
-		if err := yaml.Unmarshal([]byte(part), &kind); err != nil {
-			t.Fatal(err)
-		}
-		var o client.Object
-		switch kind.Kind {
-		case "ClusterRole":
-			role := &rbacv1.ClusterRole{}
-			o = role
-			if err := yaml.UnmarshalStrict([]byte(part), role); err != nil {
-				t.Fatal(err)
-			}
-			for _, rule := range role.Rules {
-				for _, verb := range rule.Verbs {
-					asks := rule.APIGroups[0] == "authentication.k8s.io" || rule.APIGroups[0] == "authorization.k8s.io"
-					if asks != (verb == "create") || !asks && !slices.Contains([]string{"get", "list", "watch"}, verb) {
-						t.Errorf("the role may %s %v", verb, rule.Resources)
-					}
-				}
-			}
-		case "ClusterRoleBinding":
-			o = &rbacv1.ClusterRoleBinding{}
-			if err := yaml.UnmarshalStrict([]byte(part), o); err != nil {
-				t.Fatal(err)
-			}
-		default:
-			continue // A user that is impersonated needs no ServiceAccount.
-		}
-		d.create(o)
+	defer requests.Close()
+	if err := requests.Read("\x00", nil); err != nil { // What was asked before.
+		t.Fatal(err)
 	}
+	unused := d.dashboardRole()
 	d.create(d.daemon("pages", "i"))
 	d.create(&v1alpha1.NodeDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Name: d.namespace},
@@ -250,15 +228,29 @@ func TestAPIDashboardRole(t *testing.T) {
 			{NamespaceSelector: &metav1.LabelSelector{}},
 		}}},
 	})
+	// Two pods of an operator: the one that has the Lease works.
+	const operator = "an-operator"
+	for _, name := range []string{"first", "second"} {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: d.namespace, Name: name, Labels: map[string]string{upgradev1.LabelController: operator}}}
+		pod.Spec.NodeName, pod.Spec.Containers = "elsewhere", []corev1.Container{{Name: "c", Image: "i"}}
+		d.create(pod)
+	}
+	d.create(&coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: d.namespace, Name: operator}, Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To("second")},
+	})
 	config := d.cluster.Config()
 	config.Impersonate.UserName = "system:serviceaccount:moult-system:moult-dashboard"
 	src, err := source.Connect(inCluster{config})
 	if err != nil {
 		t.Fatal(err)
 	}
+	door, err := newDoor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
 	pages := moult.NewPages(clock.RealClock{}, src)
 	pages.WithoutLogs()
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- pages.Run(ctx) }()
 	body := ""
@@ -273,8 +265,66 @@ func TestAPIDashboardRole(t *testing.T) {
 	if strings.Contains(body, `class="note"`) {
 		t.Errorf("something is not shown:\n%s", body)
 	}
+	viewer := must(d.clientset.CoreV1().ServiceAccounts(d.namespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "viewer"}}, metav1.CreateOptions{}))
+	token := must(d.clientset.CoreV1().ServiceAccounts(d.namespace).CreateToken(ctx, viewer.Name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{}))
+	r, w := httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil), httptest.NewRecorder()
+	r.Header.Set("Authorization", "Bearer "+token.Status.Token)
+	if door.guard(pages).ServeHTTP(w, r); w.Code != http.StatusOK {
+		t.Errorf("a viewer gets %d", w.Code)
+	}
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
+	if err := requests.Read(config.Impersonate.UserName, func(e *audit.Event) {
+		if e.Impersonated.Username != config.Impersonate.UserName || e.Object.Resource == "" {
+			return
+		}
+		if e.Response.Code == http.StatusForbidden && e.Resource() != "leases" { // The Lease is looked for in two namespaces.
+			t.Errorf("it may not %s %s in namespace %q", e.Verb, e.Resource(), e.Object.Namespace)
+		}
+		delete(unused, [3]string{e.Verb, e.Object.Group, e.Resource()})
+		if e.Verb == "watch" { // Before Kubernetes 1.34 a watch begins with a list.
+			delete(unused, [3]string{"list", e.Object.Group, e.Resource()})
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for right := range unused {
+		t.Errorf("the dashboard does not use the right to %s %s/%s", right[0], right[1], right[2])
+	}
+}
+
+// dashboardRole creates the roles of config/dashboard, with the test's namespace as that of the Lease. It returns what they allow: verb, group and
+// resource. A user that is impersonated needs no ServiceAccount.
+func (d *daemons) dashboardRole() map[[3]string]bool {
+	d.Helper()
+	manifest := strings.ReplaceAll(string(must(os.ReadFile("../../config/dashboard/role.yaml"))), "namespace: system-upgrade\n", "namespace: "+d.namespace+"\n")
+	rights := map[[3]string]bool{}
+	for part := range strings.SplitSeq(manifest, "\n---\n") {
+		o := &unstructured.Unstructured{}
+		if err := yaml.UnmarshalStrict([]byte(part), &o.Object); err != nil {
+			d.Fatal(err)
+		}
+		if o.GetKind() == "ServiceAccount" {
+			continue
+		}
+		d.create(o)
+		var role rbacv1.ClusterRole // Roles have the same rules.
+		if err := yaml.Unmarshal([]byte(part), &role); err != nil {
+			d.Fatal(err)
+		}
+		for _, rule := range role.Rules {
+			asks := rule.APIGroups[0] == "authentication.k8s.io" || rule.APIGroups[0] == "authorization.k8s.io"
+			for _, verb := range rule.Verbs {
+				if asks != (verb == "create") || !asks && !slices.Contains([]string{"get", "list", "watch"}, verb) {
+					d.Errorf("the role may %s %v", verb, rule.Resources)
+				}
+				for _, resource := range rule.Resources {
+					rights[[3]string{verb, rule.APIGroups[0], resource}] = true
+				}
+			}
+		}
+	}
+	return rights
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
+	"github.com/go-logr/logr"
 	"github.com/prometheus/procfs"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -36,6 +37,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/test/cluster"
@@ -63,6 +65,7 @@ type watched struct {
 
 // newWatched starts a cluster, the operator with a rollout, and the dashboard.
 func newWatched(t *testing.T) *watched {
+	log.SetLogger(logr.Discard())
 	w, dir := &watched{T: t}, t.TempDir()
 	c := cluster.New(t, cluster.Options{Nodes: *nodes, PodSeconds: 1.5})
 	program, err := operator.Build(t.Context(), dir)
