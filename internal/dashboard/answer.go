@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 
 	"moult.dev/moult/internal/cli/text"
 )
@@ -49,24 +50,22 @@ func (s *Server) answer(contentType string, write func(*http.Request, *State, io
 // compressed returns the compressed answer to a request. All viewers who see this state get the same bytes, so their number costs little.
 func (s *State) compressed(r *http.Request, write func(*http.Request, *State, io.Writer) error) ([]byte, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	key := fmt.Sprint(viewerOf(r).loggedIn, r.URL)
-	if body := s.answers[key]; body != nil {
-		return body, nil
-	}
-	var out bytes.Buffer
-	zip, _ := gzip.NewWriterLevel(&out, gzip.BestSpeed) // The level is valid.
-	if err := write(r, s, zip); err != nil {
-		return nil, err
-	}
-	if err := zip.Close(); err != nil {
-		return nil, fmt.Errorf("compressing an answer, %w", err)
-	}
 	if len(s.answers) >= mostAnswers {
 		clear(s.answers)
 	}
-	s.answers[key] = out.Bytes()
-	return out.Bytes(), nil
+	key := fmt.Sprint(viewerOf(r).loggedIn, r.URL)
+	answer := s.answers[key]
+	if answer == nil {
+		answer = sync.OnceValues(func() ([]byte, error) {
+			var out bytes.Buffer
+			zip, _ := gzip.NewWriterLevel(&out, gzip.BestSpeed) // The level is valid.
+			err := errors.Join(write(r, s, zip), zip.Close())
+			return out.Bytes(), err
+		})
+		s.answers[key] = answer
+	}
+	s.mu.Unlock()
+	return answer()
 }
 
 func failed(w http.ResponseWriter, err error) {

@@ -42,7 +42,7 @@ type State struct {
 	// restricted is true for a state without what its viewer may not see.
 	restricted bool
 	mu         sync.Mutex
-	answers    map[string][]byte // compressed, by request
+	answers    map[string]func() ([]byte, error) // compressed, by request
 }
 
 // Reader answers what takes more than the state. Its functions may be called at the same time.
@@ -93,7 +93,7 @@ func (s *Server) Publish(next *State) {
 		next.version = s.state.version
 	}
 	next.version++
-	next.answers = map[string][]byte{}
+	next.answers = map[string]func() ([]byte, error){}
 	s.state = next
 	close(s.changed)
 	s.changed = make(chan struct{})

@@ -3,6 +3,7 @@
 package dashboard
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -61,17 +62,25 @@ func cellOf(n *view.Node) cell {
 	return cellWaiting
 }
 
-// fleetNode is a node of the fleet.
-type fleetNode struct {
-	name, text string
-	cell       cell
-	mark       byte // 'x': not ready; 'c': cordoned; else '.'
-}
+// letters is one letter for each node.
+type letters []byte
+
+// MarshalText makes it a string in JSON.
+func (l letters) MarshalText() ([]byte, error) { return l, nil }
 
 // group is the nodes with one value of a label.
 type group struct {
-	name  string
-	nodes []*fleetNode
+	Name   string   `json:"name"`
+	Nodes  []string `json:"nodes"`
+	States letters  `json:"states"` // cells
+	Marks  letters  `json:"marks"`  // 'x': not ready; 'c': cordoned; else '.'
+	Texts  []int    `json:"texts"`  // each an index of the fleet's texts
+}
+
+// fleet is all nodes in a compact form, with each distinct text once.
+type fleet struct {
+	Groups []*group `json:"groups"`
+	Texts  []string `json:"texts"`
 }
 
 // Labels by which nodes are grouped: a zone, and the pools of the clouds and of others.
@@ -80,83 +89,57 @@ var groupLabels = []string{
 	"karpenter.sh/nodepool", "node.kubernetes.io/instance-type",
 }
 
-// groups returns the nodes by the value of a label.
-func (s *State) groups(label string) []group {
-	units := make(map[string]*fleetNode, len(s.Nodes))
+// fleet groups the nodes by the value of a label.
+func (s *State) fleet(label string) fleet {
+	type unit struct {
+		cell cell
+		text string
+	}
+	units := make(map[string]unit, len(s.Nodes))
 	for i := range s.Rollouts {
 		r := &s.Rollouts[i]
 		for j := range r.Nodes {
 			n := &r.Nodes[j]
-			c, known := cellOf(n), units[n.Node]
-			if known != nil && strings.IndexByte(cells, byte(known.cell)) <= strings.IndexByte(cells, byte(c)) {
+			c := cellOf(n)
+			if known, ok := units[n.Node]; ok && strings.IndexByte(cells, byte(known.cell)) <= strings.IndexByte(cells, byte(c)) {
 				continue
 			}
-			text := r.Kind + " " + r.FullName() + ": " + cellWords[c]
-			for _, more := range []string{string(n.Phase), string(n.Reason)} {
-				if more != "" {
-					text += ", " + more
-				}
-			}
-			units[n.Node] = &fleetNode{name: n.Node, text: text, cell: c}
+			units[n.Node] = unit{c, r.Kind + " " + r.FullName() + ": " + text.JoinNonEmpty(", ", cellWords[c], string(n.Phase), string(n.Reason))}
 		}
 	}
-	byValue := map[string]*group{}
+	all := fleet{Groups: []*group{}, Texts: []string{}}
+	groups, texts := map[string]*group{}, map[string]int{}
 	for _, of := range s.Nodes {
-		n := units[of.Name]
-		if n == nil {
-			n = &fleetNode{name: of.Name, text: cellWords[cellNone], cell: cellNone}
-		}
-		switch {
-		case !view.IsNodeReady(of):
-			n.mark = 'x'
-		case of.Spec.Unschedulable:
-			n.mark = 'c'
-		default:
-			n.mark = '.'
+		n := cmp.Or(units[of.Name], unit{cellNone, cellWords[cellNone]})
+		i, known := texts[n.text]
+		if !known {
+			i = len(all.Texts)
+			texts[n.text], all.Texts = i, append(all.Texts, n.text)
 		}
 		value := cmp.Or(of.Labels[label], "(none)")
-		if byValue[value] == nil {
-			byValue[value] = &group{name: value}
+		if groups[value] == nil {
+			groups[value] = &group{Name: value}
 		}
-		byValue[value].nodes = append(byValue[value].nodes, n)
+		in := groups[value]
+		in.Nodes, in.States, in.Marks, in.Texts = append(in.Nodes, of.Name), append(in.States, byte(n.cell)), append(in.Marks, markOf(of)), append(in.Texts, i)
 	}
-	groups := make([]group, 0, len(byValue))
-	for _, name := range slices.Sorted(maps.Keys(byValue)) {
-		groups = append(groups, *byValue[name])
-	}
-	return groups
+	all.Groups = slices.AppendSeq(all.Groups, maps.Values(groups))
+	slices.SortFunc(all.Groups, func(a, b *group) int { return cmp.Compare(a.Name, b.Name) })
+	return all
 }
 
-// fleetJSON writes the fleet in a compact form: names and states as text, and each distinct text once.
+func markOf(n *corev1.Node) byte {
+	switch {
+	case !view.IsNodeReady(n):
+		return 'x'
+	case n.Spec.Unschedulable:
+		return 'c'
+	}
+	return '.'
+}
+
 func fleetJSON(r *http.Request, at *State, out io.Writer) error {
-	type jsonGroup struct {
-		Name   string   `json:"name"`
-		Nodes  []string `json:"nodes"`
-		States string   `json:"states"`
-		Marks  string   `json:"marks"`
-		Texts  []int    `json:"texts"`
-	}
-	answer := struct {
-		Groups []jsonGroup `json:"groups"`
-		Texts  []string    `json:"texts"`
-	}{Groups: []jsonGroup{}, Texts: []string{}}
-	known := map[string]int{}
-	for _, from := range at.groups(groupBy(r)) {
-		of := jsonGroup{Name: from.name}
-		var states, marks []byte
-		for _, n := range from.nodes {
-			i, ok := known[n.text]
-			if !ok {
-				i = len(answer.Texts)
-				known[n.text], answer.Texts = i, append(answer.Texts, n.text)
-			}
-			of.Nodes, of.Texts = append(of.Nodes, n.name), append(of.Texts, i)
-			states, marks = append(states, byte(n.cell)), append(marks, n.mark)
-		}
-		of.States, of.Marks = string(states), string(marks)
-		answer.Groups = append(answer.Groups, of)
-	}
-	return json.NewEncoder(out).Encode(answer)
+	return json.NewEncoder(out).Encode(at.fleet(groupBy(r)))
 }
 
 // groupBy returns the label by which a request groups nodes.
@@ -194,7 +177,7 @@ func (s *Server) fleetPage(r *http.Request, at *State) (string, g.Group, error) 
 			legend(),
 			h.Div(h.ID("fleet"), h.Data("by", by)),
 			h.P(h.ID("tip"), h.Role("status")),
-			table("Nodes by "+by, append([]string{"Group", "Nodes"}, cellNames()...), countRows(at.groups(by))),
+			table("Nodes by "+by, append([]string{"Group", "Nodes"}, cellNames()...), countRows(at.fleet(by).Groups)),
 		),
 	), nil
 }
@@ -221,17 +204,11 @@ func legend() g.Node {
 }
 
 // countRows count the nodes of each group by their state.
-func countRows(groups []group) (rows []g.Group) {
+func countRows(groups []*group) (rows []g.Group) {
 	for _, of := range groups {
-		row := g.Group{words(of.name), g.Text(strconv.Itoa(len(of.nodes)))}
-		for _, c := range []cell(cells) {
-			count := 0
-			for _, n := range of.nodes {
-				if n.cell == c {
-					count++
-				}
-			}
-			row = append(row, g.Text(strconv.Itoa(count)))
+		row := g.Group{words(of.Name), g.Text(strconv.Itoa(len(of.Nodes)))}
+		for _, c := range []byte(cells) {
+			row = append(row, g.Text(strconv.Itoa(bytes.Count(of.States, []byte{c}))))
 		}
 		rows = append(rows, row)
 	}

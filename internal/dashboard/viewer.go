@@ -46,17 +46,10 @@ func (s *Server) seen(r *http.Request) *State {
 	if all {
 		return state
 	}
-	part := &State{At: state.At, Stale: state.Stale, restricted: true, version: state.version, answers: map[string][]byte{}}
+	part := &State{At: state.At, Stale: state.Stale, restricted: true, version: state.version, answers: map[string]func() ([]byte, error){}}
 	part.Notes = append(part.Notes, "Only rollouts that you may list are shown, without messages and nodes: you may not list all rollouts, budgets and nodes.")
-	known := map[[2]string]bool{}
 	for _, rollout := range state.Rollouts {
-		of := [2]string{rollout.Kind, rollout.Namespace}
-		shown, ok := known[of]
-		if !ok {
-			shown = may(rollout.Kind, rollout.Namespace)
-			known[of] = shown
-		}
-		if shown {
+		if may(rollout.Kind, rollout.Namespace) {
 			part.Rollouts = append(part.Rollouts, withoutMessages(rollout))
 		}
 	}

@@ -27,6 +27,8 @@ import (
 const (
 	// pagesEvery is how often the pages may change. Without a change they are updated after pagesAtLeast, because of their durations.
 	pagesEvery, pagesAtLeast = time.Second, 10 * time.Second
+	// previewsWithin is how long a page waits for a preview. One of many nodes takes longer.
+	previewsWithin = 20 * time.Millisecond
 	// logLines is how many lines of a failed pod are shown.
 	logLines = 30
 )
@@ -37,15 +39,25 @@ type Pages struct {
 	clock clock.WithTicker
 	src   *source.Source
 
-	// mu guards what the pages of nodes and rollouts are made of.
+	// mu guards what the pages of nodes and rollouts are made of. It replaces a cluster, and does not change one.
 	mu      sync.Mutex
 	cluster *view.Cluster
 	now     time.Time
+	// previews are the last ones, by kind, namespace and name.
+	previews map[[3]string]*previewed
+}
+
+// previewed is a preview.
+type previewed struct {
+	lines text.Lines
+	err   error
+	// next is when there may be another. It is not known while one is made.
+	next *time.Time
 }
 
 // NewPages returns the pages of what the source may read. They show nothing until Run.
 func NewPages(clk clock.WithTicker, src *source.Source) *Pages {
-	c := &Pages{clock: clk, src: src}
+	c := &Pages{clock: clk, src: src, previews: map[[3]string]*previewed{}}
 	c.Server = dashboard.New(clk, dashboard.Reader{Why: c.why, Preview: c.preview, Logs: c.logs})
 	return c
 }
@@ -101,25 +113,57 @@ func (c *Pages) read(ctx context.Context, now time.Time) (*dashboard.State, erro
 // why explains a node.
 func (c *Pages) why(_ context.Context, node string) (text.Lines, bool, error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	w, ok := c.cluster.Why(node)
+	cluster, now := c.cluster, c.now
+	c.mu.Unlock()
+	w, ok := cluster.Why(node)
 	if !ok {
 		return nil, false, nil
 	}
-	return explain(&w, c.now), true, nil
+	return explain(&w, now), true, nil
 }
 
-// preview says what a rollout would do.
-func (c *Pages) preview(_ context.Context, kind, namespace, name string) (l text.Lines, err error) {
+// preview says what a rollout would do. It returns the last preview if another takes long. Previews of a rollout use at most a tenth of a core.
+func (c *Pages) preview(ctx context.Context, kind, namespace, name string) (text.Lines, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, o := range c.cluster.Objects() {
+	key := [3]string{kind, namespace, name}
+	last := c.previews[key]
+	if last == nil {
+		last = &previewed{err: errors.New("it is still being worked out"), next: &time.Time{}}
+		c.previews[key] = last
+	}
+	began := c.clock.Now()
+	if last.next == nil || began.Before(*last.next) {
+		return last.lines, last.err
+	}
+	last.next = nil
+	made := make(chan struct{})
+	go func(cluster *view.Cluster, now time.Time) {
+		defer close(made)
+		lines, err := previewOf(cluster, kind, namespace, name, now)
+		ended := c.clock.Now()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		*last = previewed{lines, err, ptr.To(ended.Add(9 * ended.Sub(began)))}
+	}(c.cluster, c.now)
+	c.mu.Unlock()
+	select {
+	case <-made:
+	case <-ctx.Done():
+	case <-c.clock.After(previewsWithin):
+	}
+	c.mu.Lock()
+	return last.lines, last.err
+}
+
+func previewOf(cluster *view.Cluster, kind, namespace, name string, now time.Time) (l text.Lines, err error) {
+	for _, o := range cluster.Objects() {
 		s := newSubject(o, 0)
 		if s.kind.Name != kind || o.GetNamespace() != namespace || o.GetName() != name {
 			continue
 		}
-		r := &result{Preview: c.cluster.Preview(o, s.Supposition)}
-		(&previewCommand{limit: 10}).draw(&l, r, s, c.now)
+		r := &result{Preview: cluster.Preview(o, s.Supposition)}
+		(&previewCommand{limit: 10}).draw(&l, r, s, now)
 		return l, nil
 	}
 	return nil, errors.New("the rollout is gone")
