@@ -153,7 +153,9 @@ func TestAPIDashboard(t *testing.T) {
 				if out := strings.Contains(w.Body.String(), `action="/logout"`); out != (byCookie && tc.code == 200) {
 					t.Errorf("by cookie %t: a button to log out: %t", byCookie, out)
 				}
-				for _, path := range []string{"/fleet.json", "/changes", "/nodes/n", "/nodes?name=n", "/rollouts/NodeRollout/-/third", "/assets/dashboard.js"} {
+				for _, path := range []string{
+					"/fleet.json", "/changes", "/nodes/n", "/nodes?name=n", "/rollouts/NodeRollout/-/third", "/logs/NodeRollout/-/third/n", "/assets/dashboard.js",
+				} {
 					if tc.code == 200 {
 						break
 					}
@@ -265,8 +267,9 @@ func TestAPIDashboardRole(t *testing.T) {
 	if strings.Contains(body, `class="note"`) {
 		t.Errorf("something is not shown:\n%s", body)
 	}
-	viewer := must(d.clientset.CoreV1().ServiceAccounts(d.namespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "viewer"}}, metav1.CreateOptions{}))
-	token := must(d.clientset.CoreV1().ServiceAccounts(d.namespace).CreateToken(ctx, viewer.Name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{}))
+	accounts := d.clientset.CoreV1().ServiceAccounts(d.namespace)
+	viewer := must(accounts.Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "viewer"}}, metav1.CreateOptions{}))
+	token := must(accounts.CreateToken(ctx, viewer.Name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{}))
 	r, w := httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil), httptest.NewRecorder()
 	r.Header.Set("Authorization", "Bearer "+token.Status.Token)
 	if door.guard(pages).ServeHTTP(w, r); w.Code != http.StatusOK {
@@ -299,7 +302,8 @@ func TestAPIDashboardRole(t *testing.T) {
 // resource. A user that is impersonated needs no ServiceAccount.
 func (d *daemons) dashboardRole() map[[3]string]bool {
 	d.Helper()
-	manifest := strings.ReplaceAll(string(must(os.ReadFile("../../config/dashboard/role.yaml"))), "namespace: system-upgrade\n", "namespace: "+d.namespace+"\n")
+	manifest := string(must(os.ReadFile("../../config/dashboard/role.yaml")))
+	manifest = strings.ReplaceAll(manifest, "namespace: system-upgrade\n", "namespace: "+d.namespace+"\n")
 	rights := map[[3]string]bool{}
 	for part := range strings.SplitSeq(manifest, "\n---\n") {
 		o := &unstructured.Unstructured{}

@@ -8,8 +8,13 @@ package install
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -124,7 +129,8 @@ func (w *world) byHelm() way {
 	args := []string{"moult", w.chart, "--namespace", namespace, "--wait", "--timeout", patience.String()}
 	return way{
 		install: func() {
-			w.must(w.helm, append([]string{"install", "--create-namespace"}, args...)...)
+			w.must(w.helm, append([]string{"install", "--create-namespace", "--set", "dashboard.enabled=true"}, args...)...)
+			w.dashboard()
 		},
 		upgrade: func() {
 			const values = "replicas=2,podDisruptionBudget.enabled=true,hostUpdate.agents.enabled=true"
@@ -137,6 +143,38 @@ func (w *world) byHelm() way {
 			w.gone(manifest)
 		},
 	}
+}
+
+// dashboard looks at the web pages, by their Service and with the token of their own account.
+func (w *world) dashboard() {
+	w.Helper()
+	token := strings.TrimSpace(w.must(w.kubectl, "create", "token", "-n", namespace, "moult-dashboard"))
+	forward := exec.CommandContext(w.Context(), w.kubectl, "port-forward", "-n", namespace, "service/moult-dashboard", ":443")
+	forwarded, err := forward.StdoutPipe()
+	if err := errors.Join(err, forward.Start()); err != nil {
+		w.Fatal(err)
+	}
+	defer func() { _ = forward.Process.Kill(); _ = forward.Wait() }()
+	var port int
+	if _, err := fmt.Fscanf(forwarded, "Forwarding from 127.0.0.1:%d ", &port); err != nil {
+		w.Fatalf("forwarding a port, %v", err)
+	}
+	viewer := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	defer viewer.CloseIdleConnections()
+	w.eventually("the pages show the fleet", func(ctx context.Context) (string, bool) {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("https://127.0.0.1:%d/", port), http.NoBody)
+		if err != nil {
+			return err.Error(), false
+		}
+		r.Header.Set("Authorization", "Bearer "+token)
+		answer, err := viewer.Do(r)
+		if err != nil {
+			return err.Error(), false
+		}
+		defer answer.Body.Close()
+		body, err := io.ReadAll(answer.Body)
+		return fmt.Sprint(answer.Status, err, string(body)), answer.StatusCode == http.StatusOK && strings.Contains(string(body), "<h1>Fleet</h1>")
+	})
 }
 
 func (w *world) byKubectl() way {

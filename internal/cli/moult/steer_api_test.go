@@ -85,6 +85,7 @@ func TestAPI(t *testing.T) {
 		"older":   undoANodeRollout,
 		"lists":   listAndShowEvents,
 		"check":   checkTheInstallation,
+		"pages":   showPages,
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := &bench{Client: c, t: t, config: config, namespace: "steer-" + name}
