@@ -202,6 +202,14 @@ scale-peers: ## Measure Moult beside the controllers whose source is in SUC, EDS
 scale-check: ## Measure all four kinds, and fail where a figure is beyond its limit in test/scale/limits.yaml.
 	go run ./test/scale --check test/scale/limits.yaml
 
+.PHONY: scale-page
+scale-page: ## Measure the web pages in a browser, for 1 and 50 viewers: NODES simulated nodes, by default 10000, in a rollout of 100 at a time.
+	go test -vet=off -tags grpcnotrace,all -timeout $(TEST_TIMEOUT) -count 1 -v -run '^TestScale$$' ./test/browser -args -nodes $(or $(NODES),10000) -window 30s
+
+.PHONY: screenshots
+screenshots: ## Take the pictures of the web pages in docs/images/pages.
+	go test -vet=off -count 1 -run '^TestPages$$' ./test/browser -args -screenshots $(CURDIR)/docs/images/pages
+
 ##@ Verify
 
 .PHONY: verify
