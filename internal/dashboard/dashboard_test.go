@@ -338,18 +338,25 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-func BenchmarkFleetOfTenThousand(b *testing.B) {
+// BenchmarkFirstLoad is the server's part of a first load, in a fleet of ten thousand nodes.
+func BenchmarkFirstLoad(b *testing.B) {
 	state := aState()
 	for i := range 10_000 {
 		name := fmt.Sprintf("node-%05d", i)
 		state.Nodes = append(state.Nodes, aNode(name, string('a'+rune(i%3)), false, true))
 		state.Rollouts[0].Nodes = append(state.Rollouts[0].Nodes, view.Node{Node: name, State: v1alpha1.UnitOutdated, Reason: v1alpha1.ReasonMaxConcurrent})
 	}
-	b.ReportAllocs()
-	for b.Loop() {
-		s := aServer(state)
-		w := httptest.NewRecorder()
-		s.ServeHTTP(w, httptest.NewRequestWithContext(b.Context(), http.MethodGet, "/", nil))
-		s.ServeHTTP(w, httptest.NewRequestWithContext(b.Context(), http.MethodGet, "/fleet.json", nil))
+	for page, paths := range map[string][]string{"fleet": {"/", "/fleet.json"}, "rollout": {"/rollouts/Plan/system-upgrade/k3s"}} {
+		b.Run(page, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				s := aServer(state)
+				for _, path := range paths {
+					r := httptest.NewRequestWithContext(b.Context(), http.MethodGet, path, nil)
+					r.Header.Set("Accept-Encoding", "gzip")
+					s.ServeHTTP(httptest.NewRecorder(), r)
+				}
+			}
+		})
 	}
 }
