@@ -121,7 +121,8 @@ func (s *State) fleet(label string) fleet {
 			groups[value] = &group{Name: value}
 		}
 		in := groups[value]
-		in.Nodes, in.States, in.Marks, in.Texts = append(in.Nodes, of.Name), append(in.States, byte(n.cell)), append(in.Marks, markOf(of)), append(in.Texts, i)
+		in.Nodes, in.Texts = append(in.Nodes, of.Name), append(in.Texts, i)
+		in.States, in.Marks = append(in.States, byte(n.cell)), append(in.Marks, markOf(of))
 	}
 	all.Groups = slices.AppendSeq(all.Groups, maps.Values(groups))
 	slices.SortFunc(all.Groups, func(a, b *group) int { return cmp.Compare(a.Name, b.Name) })

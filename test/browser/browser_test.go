@@ -147,16 +147,19 @@ func state(failed bool) *dashboard.State {
 func history(now time.Time) []v1alpha1.Run {
 	ago := func(hours time.Duration) *metav1.Time { return &metav1.Time{Time: now.Add(-hours * time.Hour)} }
 	return []v1alpha1.Run{{
-		Revision: "v1.33.1+k3s1", CreatedBy: "argocd-controller", ApprovedBy: "jo@example.com", CreatedAt: *ago(2), StartedAt: ago(1), Total: 120, Updated: 39,
+		Revision: "v1.33.1+k3s1", CreatedBy: "argocd-controller", ApprovedBy: "jo@example.com", CreatedAt: *ago(2), StartedAt: ago(1),
+		Total: 120, Updated: 39,
 		FailedAt: ago(0), Ongoing: []v1alpha1.RunState{v1alpha1.RunFailed}, Failures: []v1alpha1.RunFailure{{Reason: v1alpha1.ReasonJobFailed, Nodes: 1}},
-		Turns: &v1alpha1.RunTurns{Count: 39, MedianSeconds: 95, P95Seconds: 140}, Waits: []v1alpha1.RunWait{{Reason: v1alpha1.ReasonWaitingForApproval, Seconds: 2400}},
+		Turns: &v1alpha1.RunTurns{Count: 39, MedianSeconds: 95, P95Seconds: 140},
+		Waits: []v1alpha1.RunWait{{Reason: v1alpha1.ReasonWaitingForApproval, Seconds: 2400}},
 	}, {
 		Revision: "v1.33.0+k3s1", CreatedBy: "argocd-controller", CreatedAt: *ago(50), StartedAt: ago(49), EndedAt: ago(2), Result: v1alpha1.RunSuperseded,
 		Total: 120, Updated: 30, Turns: &v1alpha1.RunTurns{Count: 30, MedianSeconds: 90, P95Seconds: 120},
 		Waits: []v1alpha1.RunWait{{Reason: v1alpha1.ReasonWaitingForApproval, Seconds: 160_000}, {Reason: v1alpha1.ReasonBudgetExhausted, Seconds: 700}},
 	}, {
 		Revision: "v1.32.5+k3s1", CreatedBy: "kubectl", CreatedAt: *ago(800), StartedAt: ago(799), EndedAt: ago(796), Result: v1alpha1.RunComplete,
-		Total: 118, Updated: 118, Turns: &v1alpha1.RunTurns{Count: 118, MedianSeconds: 92, P95Seconds: 131}, Waits: []v1alpha1.RunWait{{Reason: v1alpha1.ReasonOutsideWindow, Seconds: 5400}},
+		Total: 118, Updated: 118, Turns: &v1alpha1.RunTurns{Count: 118, MedianSeconds: 92, P95Seconds: 131},
+		Waits: []v1alpha1.RunWait{{Reason: v1alpha1.ReasonOutsideWindow, Seconds: 5400}},
 	}}
 }
 

@@ -45,14 +45,17 @@ import (
 )
 
 var (
-	nodes   = flag.Int("nodes", 200, "TestScale: how many simulated nodes there are")
-	window  = flag.Duration("window", 5*time.Second, "TestScale: how long each number of viewers is measured")
-	atOnce  = flag.Int64("concurrency", 100, "TestScale: how many nodes the rollout takes at once")
-	changes = 10 // How often it is measured how long a change takes to be seen.
+	nodes  = flag.Int("nodes", 200, "TestScale: how many simulated nodes there are")
+	window = flag.Duration("window", 5*time.Second, "TestScale: how long each number of viewers is measured")
+	atOnce = flag.Int64("concurrency", 100, "TestScale: how many nodes the rollout takes at once")
 )
 
-// mostBytes is what a first load of the fleet's page may have.
-const mostBytes = 2_000_000
+const (
+	// mostBytes is what a first load of a page may have.
+	mostBytes = 2_000_000
+	// changes is how often it is measured how long a load takes, and a change until it is seen.
+	changes = 10
+)
 
 // watched is a dashboard that shows a rollout in progress, and a client with a token.
 type watched struct {
@@ -217,7 +220,8 @@ func (w *watched) view(ctx context.Context) error {
 func (w *watched) seen(ctx context.Context, cordoned bool) time.Duration {
 	w.Helper()
 	const look = `(() => {
-		const cell = document.querySelector('#fleet canvas[data-group="probe"]'), pixels = () => cell.getContext("2d").getImageData(0, 0, 13, 13).data.join();
+		const cell = document.querySelector('#fleet canvas[data-group="probe"]');
+		const pixels = () => cell.getContext("2d").getImageData(0, 0, 13, 13).data.join();
 		const before = pixels();
 		window.seen = new Promise(done => {
 			const again = () => pixels() === before ? requestAnimationFrame(again) : done(Date.now());
@@ -226,7 +230,8 @@ func (w *watched) seen(ctx context.Context, cordoned bool) time.Duration {
 	})()`
 	do(w.T, ctx, chromedp.Evaluate[chromedp.Void](look))
 	began := time.Now()
-	_, err := w.clientset.CoreV1().Nodes().Patch(ctx, "probe", types.MergePatchType, fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, cordoned), metav1.PatchOptions{})
+	patch := fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, cordoned)
+	_, err := w.clientset.CoreV1().Nodes().Patch(ctx, "probe", types.MergePatchType, patch, metav1.PatchOptions{})
 	w.must(err)
 	at := ask(w.T, ctx, chromedp.Evaluate[int64]("window.seen", chromedp.EvalAwaitPromise))
 	return time.UnixMilli(at).Sub(began)
@@ -239,9 +244,9 @@ func (w *watched) used() (cpu float64, resident, sent int) {
 	w.must(err)
 	stat, err := p.Stat()
 	w.must(err)
-	io, err := p.IO()
+	written, err := p.IO()
 	w.must(err)
-	return stat.CPUTime(), stat.ResidentMemory(), int(io.WChar)
+	return stat.CPUTime(), stat.ResidentMemory(), int(written.WChar)
 }
 
 // The page of a large fleet is small, while its rollout goes on. How fast it is depends on the machine: it is measured, for 1 and for 50 viewers, and
@@ -249,13 +254,18 @@ func (w *watched) used() (cpu float64, resident, sent int) {
 func TestScale(t *testing.T) {
 	w := newWatched(t)
 	ctx, from := browser(t), w.client()
-	do(t, ctx, chromedp.Action[chromedp.Void](func(ctx context.Context, to *chromedp.Target) (chromedp.Void, error) {
-		_, err := cdp.Call(ctx, to, network.SetExtraHTTPHeaders, network.SetExtraHTTPHeadersParams{Headers: network.Headers{"Authorization": "Bearer " + w.token}})
+	login := func(ctx context.Context, to *chromedp.Target) (chromedp.Void, error) {
+		headers := network.Headers{"Authorization": "Bearer " + w.token}
+		_, err := cdp.Call(ctx, to, network.SetExtraHTTPHeaders, network.SetExtraHTTPHeadersParams{Headers: headers})
 		return chromedp.Void{}, err
-	}), chromedp.Navigate(w.address))
+	}
+	do(t, ctx, login)
+	// A browser gives up when interfaces of this machine's network come or go meanwhile.
+	w.eventually("the browser shows the page", func() error { return chromedp.Do(ctx, chromedp.Navigate(w.address)) })
 	until(t, ctx, `document.querySelectorAll("#fleet canvas").length > 1`)
 
-	for path, of := range map[string][]string{"fleet": {"/", "/fleet.json", "/assets/dashboard.js", "/assets/dashboard.css"}, "rollout": {"/rollouts/Plan/system-upgrade/many"}} {
+	const rollout = "/rollouts/Plan/system-upgrade/many"
+	for path, of := range map[string][]string{"fleet": {"/", "/fleet.json", "/assets/dashboard.js", "/assets/dashboard.css"}, "rollout": {rollout}} {
 		var took []time.Duration
 		total := 0
 		for range changes {
@@ -298,7 +308,7 @@ func TestScale(t *testing.T) {
 		t.Logf("%d nodes, %d viewers, %.0f s: %.0f %% of a core, %d MiB, %.0f KB/s for each viewer; a change is seen after %s, at most %s", *nodes, viewers,
 			seconds, (cpuNow-cpu)/seconds*100, resident>>20, float64(sentNow-sent)/seconds/1000/float64(viewers), seen[changes/2], seen[changes-1])
 	}
-	page, _, err := w.load(from, "/rollouts/Plan/system-upgrade/many")
+	page, _, err := w.load(from, rollout)
 	w.must(err)
 	_, line, _ := strings.Cut(page, "</svg><p class=\"\">")
 	line, _, _ = strings.Cut(line, "<")
