@@ -28,12 +28,13 @@ type nodes struct {
 
 // read returns a snapshot of these Nodes, without budgets, and sorts the list.
 func (n *nodes) read(objects []*corev1.Node) Snapshot {
-	slices.SortFunc(objects, byName)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.made != nil && slices.Equal(n.last.Objects, objects) {
+	isNew := func(o *corev1.Node) bool { return n.made[o] == nil }
+	if n.made != nil && len(n.made) == len(objects) && !slices.ContainsFunc(objects, isNew) {
 		return n.last
 	}
+	slices.SortFunc(objects, byName)
 	s := Snapshot{
 		Fleet: rollout.Fleet{Nodes: make(map[string]*rollout.Node, len(objects))}, Objects: objects, SharedHostnames: map[string]bool{},
 	}

@@ -5,8 +5,6 @@ package daemonset
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,8 +22,7 @@ func (p *pass) gather(ctx context.Context) (daemonset.Facts, error) {
 	if err != nil {
 		return facts, err
 	}
-	facts.Fleet = snapshot.Fleet
-	facts.Nodes = slices.SortedFunc(slices.Values(snapshot.Objects), func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
+	facts.Fleet, facts.Nodes = snapshot.Fleet, snapshot.Objects
 	here := []client.ListOption{client.InNamespace(p.key.Namespace), client.UnsafeDisableDeepCopy}
 	var sets edsv1.ExtendedDaemonSetReplicaSetList
 	if err := p.client.List(ctx, &sets, append(here, client.MatchingLabels{edsv1.LabelName: p.key.Name})...); err != nil {
