@@ -150,12 +150,15 @@ func (s *settings) manager(ctx context.Context, cfg *rest.Config, clientset kube
 	}
 	if s.installCRDs {
 		err = installCRDs(ctx, cfg)
-	} else {
-		s.noBudgets, err = hasNoBudgets(clientset.Discovery())
 	}
 	if err != nil {
 		return nil, err
 	}
+	budgets, err := isServed(cfg, v1alpha1.GroupVersion.WithKind("NodeDisruptionBudget").GroupKind())
+	if err != nil {
+		return nil, err
+	}
+	s.noBudgets = !budgets // The operator works without them.
 	lease, err := s.lease(cfg)
 	if err != nil {
 		return nil, err

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -20,14 +19,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/yaml"
 
-	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/config/crd"
 	"moult.dev/moult/internal/controller/definition"
 	"moult.dev/moult/internal/fleet"
@@ -50,16 +47,23 @@ var kindsOf = map[string][]string{
 	controllerHostUpdate: {turn.Kind}, controllerReplacement: {turn.Kind},
 }
 
-// hasNoBudgets reports whether the API server does not know NodeDisruptionBudgets. Then the operator works without them.
-func hasNoBudgets(api discovery.DiscoveryInterface) (bool, error) {
-	served, err := api.ServerResourcesForGroupVersion(v1alpha1.GroupVersion.String())
-	if apierrors.IsNotFound(err) {
-		return true, nil
-	}
+// isServed reports whether discovery shows all these kinds.
+func isServed(cfg *rest.Config, kinds ...schema.GroupKind) (bool, error) {
+	c, err := rest.HTTPClientFor(cfg)
 	if err != nil {
+		return false, fmt.Errorf("making a client, %w", err)
+	}
+	mapper, err := apiutil.NewDynamicRESTMapper(cfg, c) // A mapper asks only once which groups there are.
+	for i := 0; i < len(kinds) && err == nil; i++ {
+		_, err = mapper.RESTMapping(kinds[i])
+	}
+	switch {
+	case meta.IsNoMatchError(err):
+		return false, nil
+	case err != nil:
 		return false, fmt.Errorf("asking which kinds the API server knows, %w", err)
 	}
-	return !slices.ContainsFunc(served.APIResources, func(r metav1.APIResource) bool { return r.Kind == "NodeDisruptionBudget" }), nil
+	return true, nil
 }
 
 // checkDefinitions makes the manager check the definitions of the controllers that are chosen, and the fleet refuse the kinds that lack a field.
@@ -96,6 +100,7 @@ func installCRDs(ctx context.Context, cfg *rest.Config) error {
 	}
 	log := ctrl.Log.WithName("setup")
 	crds := c.ApiextensionsV1().CustomResourceDefinitions()
+	var kinds []schema.GroupKind
 	for _, d := range definitions {
 		d.APIVersion, d.Kind = apiextensionsv1.SchemeGroupVersion.String(), "CustomResourceDefinition"
 		body, err := yaml.Marshal(d)
@@ -122,36 +127,13 @@ func installCRDs(ctx context.Context, cfg *rest.Config) error {
 		if err != nil {
 			return fmt.Errorf("installing definition %s, %w", d.Name, err)
 		}
-		err = wait.PollUntilContextTimeout(ctx, crdInterval, crdTimeout, true, func(ctx context.Context) (bool, error) {
-			now, err := crds.Get(ctx, d.Name, metav1.GetOptions{})
-			return err == nil && apihelpers.IsCRDConditionTrue(now, apiextensionsv1.Established), err
-		})
-		if err != nil {
-			return fmt.Errorf("waiting for definition %s to be served, %w", d.Name, err)
-		}
+		kinds = append(kinds, schema.GroupKind{Group: d.Spec.Group, Kind: d.Spec.Names.Kind})
 	}
-	if err := waitForDiscovery(ctx, cfg, definitions); err != nil {
-		return fmt.Errorf("waiting until discovery shows the definitions, %w", err)
+	err = wait.PollUntilContextTimeout(ctx, crdInterval, crdTimeout, true, func(context.Context) (bool, error) { return isServed(cfg, kinds...) })
+	if err != nil {
+		return fmt.Errorf("waiting until the definitions are served, %w", err)
 	}
 	return nil
-}
-
-// waitForDiscovery returns when clients find the kinds. Discovery shows a kind some time after its definition is established.
-func waitForDiscovery(ctx context.Context, cfg *rest.Config, definitions []*apiextensionsv1.CustomResourceDefinition) error {
-	c, err := rest.HTTPClientFor(cfg)
-	if err != nil {
-		return err
-	}
-	return wait.PollUntilContextTimeout(ctx, crdInterval, crdTimeout, true, func(context.Context) (bool, error) {
-		mapper, err := apiutil.NewDynamicRESTMapper(cfg, c) // A mapper asks only once which groups there are.
-		for i := 0; i < len(definitions) && err == nil; i++ {
-			_, err = mapper.RESTMapping(schema.GroupKind{Group: definitions[i].Spec.Group, Kind: definitions[i].Spec.Names.Kind})
-		}
-		if meta.IsNoMatchError(err) {
-			return false, nil
-		}
-		return err == nil, err
-	})
 }
 
 // managerOf returns who manages a definition, if that is not this program alone: a Helm release, a tool that has labelled it, or an owner of

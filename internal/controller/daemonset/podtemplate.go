@@ -41,54 +41,50 @@ func (c *Controller) watchPodTemplates(m ctrl.Manager) error {
 		Complete(reconcile.Func(c.keepPodTemplate))
 }
 
-// keepPodTemplate creates or updates the PodTemplate of one ExtendedDaemonSet.
+// keepPodTemplate creates or updates the PodTemplate of one ExtendedDaemonSet, unless it is foreign. An invalid one is tried again only when the
+// ExtendedDaemonSet changes.
 func (c *Controller) keepPodTemplate(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	d := &edsv1.ExtendedDaemonSet{}
-	if err := c.client.Get(ctx, request.NamespacedName, d); err != nil {
+	if err := c.client.Get(ctx, request.NamespacedName, d); err != nil || d.DeletionTimestamp != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
-	}
-	if d.DeletionTimestamp != nil {
-		return ctrl.Result{}, nil
 	}
 	want, err := newPodTemplate(d)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	have := &corev1.PodTemplate{}
+	have, happened := &corev1.PodTemplate{}, events.PodTemplateUpdated
 	err = c.client.Get(ctx, request.NamespacedName, have)
-	switch {
-	case err == nil:
-		return c.updatePodTemplate(ctx, d, have, want)
-	case !apierrors.IsNotFound(err):
+	switch owner := metav1.GetControllerOfNoCopy(have); {
+	case apierrors.IsNotFound(err):
+		happened, err = events.PodTemplateCreated, c.client.Create(ctx, want)
+	case err != nil:
 		return ctrl.Result{}, fmt.Errorf("reading the pod template, %w", err)
-	}
-	if err := c.client.Create(ctx, want); err != nil {
-		return c.podTemplateResult(d, fmt.Errorf("creating the pod template, %w", err))
-	}
-	c.events.Emit(events.PodTemplateCreated(d))
-	return ctrl.Result{}, nil
-}
-
-// updatePodTemplate brings the PodTemplate up to date, unless it is foreign.
-func (c *Controller) updatePodTemplate(ctx context.Context, d *edsv1.ExtendedDaemonSet, have, want *corev1.PodTemplate) (ctrl.Result, error) {
-	owner := metav1.GetControllerOfNoCopy(have)
-	switch {
 	case isPredecessors(owner, d): // Garbage collection deletes it in a moment.
 		return ctrl.Result{}, nil
 	case isForeignPodTemplate(have, d):
 		return c.reportForeignPodTemplate(d)
 	case have.DeletionTimestamp != nil || isCurrentPodTemplate(have, want):
 		return ctrl.Result{}, nil
+	default:
+		changed := have.DeepCopy()
+		changed.Labels, changed.Annotations, changed.Template = want.Labels, want.Annotations, want.Template
+		if owner == nil {
+			changed.OwnerReferences = append(changed.OwnerReferences, want.OwnerReferences...)
+		}
+		err = c.client.Patch(ctx, changed, client.MergeFromWithOptions(have, client.MergeFromWithOptimisticLock{}))
 	}
-	changed := have.DeepCopy()
-	changed.Labels, changed.Annotations, changed.Template = want.Labels, want.Annotations, want.Template
-	if owner == nil {
-		changed.OwnerReferences = append(changed.OwnerReferences, want.OwnerReferences...)
+	switch {
+	case err == nil:
+		c.events.Emit(happened(d))
+	case apierrors.IsAlreadyExists(err): // It lacks the label, so the cache does not show it.
+		return c.reportForeignPodTemplate(d)
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		// The watch shows the newer PodTemplate, or its deletion, and that wakes the controller.
+	case apierrors.IsInvalid(err):
+		c.events.Emit(events.PodTemplateInvalid(d, err))
+	default:
+		return ctrl.Result{}, fmt.Errorf("writing the pod template, %w", err)
 	}
-	if err := c.client.Patch(ctx, changed, client.MergeFromWithOptions(have, client.MergeFromWithOptimisticLock{})); err != nil {
-		return c.podTemplateResult(d, fmt.Errorf("writing the pod template, %w", err))
-	}
-	c.events.Emit(events.PodTemplateUpdated(d))
 	return ctrl.Result{}, nil
 }
 
@@ -96,20 +92,6 @@ func (c *Controller) updatePodTemplate(ctx context.Context, d *edsv1.ExtendedDae
 func (c *Controller) reportForeignPodTemplate(d *edsv1.ExtendedDaemonSet) (ctrl.Result, error) {
 	c.events.Emit(events.PodTemplateForeign(d))
 	return ctrl.Result{RequeueAfter: retryForeign}, nil
-}
-
-// podTemplateResult decides what follows from an error. An invalid PodTemplate is tried again only when the ExtendedDaemonSet changes.
-func (c *Controller) podTemplateResult(d *edsv1.ExtendedDaemonSet, err error) (ctrl.Result, error) {
-	switch {
-	case apierrors.IsAlreadyExists(err): // It lacks the label, so the cache does not show it.
-		return c.reportForeignPodTemplate(d)
-	case apierrors.IsConflict(err), apierrors.IsNotFound(err), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return ctrl.Result{}, nil // The watch shows the newer PodTemplate, or its deletion, and that wakes the controller.
-	case apierrors.IsInvalid(err):
-		c.events.Emit(events.PodTemplateInvalid(d, err))
-		return ctrl.Result{}, nil
-	}
-	return ctrl.Result{}, err
 }
 
 // newPodTemplate returns the PodTemplate of an ExtendedDaemonSet, with the same labels and annotations. It leaves out the annotation of kubectl
