@@ -98,11 +98,11 @@ func (c *nodeClient) get(ctx context.Context) (n *metav1.PartialObjectMetadata, 
 	return n, nil
 }
 
-// patch changes the Node, and returns it with the change.
-func (c *nodeClient) patch(ctx context.Context, body []byte) (*metav1.PartialObjectMetadata, error) {
+// patch changes the Node, and returns it with the change. With metav1.DryRunAll nothing is stored.
+func (c *nodeClient) patch(ctx context.Context, body []byte, dryRun ...string) (*metav1.PartialObjectMetadata, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	n, err := c.writer.Patch(ctx, c.name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
+	n, err := c.writer.Patch(ctx, c.name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager, DryRun: dryRun})
 	if err != nil {
 		return nil, fmt.Errorf("writing to node %s, %w", c.name, err)
 	}

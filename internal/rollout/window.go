@@ -67,10 +67,10 @@ func (c clockTime) after(d clockTime) bool {
 }
 
 // NewWindow reads a window in system-upgrade-controller's form. An empty location is UTC.
-func NewWindow(days []string, start, end, location string) (*Window, error) {
+func NewWindow[Day ~string](days []Day, start, end, location string) (*Window, error) {
 	w := &Window{}
 	for _, d := range days {
-		n, ok := weekdays[strings.ToLower(d)]
+		n, ok := weekdays[strings.ToLower(string(d))]
 		if !ok {
 			return nil, fmt.Errorf("invalid weekday: %s", d)
 		}

@@ -62,7 +62,11 @@ var layers = []layer{
 		"k8s.io/utils/ptr",
 	}},
 
-	{path: "internal/kind/hostupdate", pure: true, own: []string{"api/...", "internal/kind/nodeturn", "internal/rollout"}, others: []string{"k8s.io/api/...", "k8s.io/apimachinery/..."}},
+	{path: "internal/kind/hostupdate", pure: true, own: []string{"api/...", "internal/kind/nodeturn", "internal/rollout"}, others: []string{
+		"k8s.io/api/...",
+		"k8s.io/apimachinery/...",
+		"k8s.io/utils/ptr",
+	}},
 
 	{path: "internal/kind/nodeturn", pure: true, own: []string{"api/...", "internal/rollout"}, others: []string{"k8s.io/api/...", "k8s.io/apimachinery/..."}},
 

@@ -10,7 +10,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
@@ -58,7 +57,7 @@ type Caches struct {
 // NewCaches returns the caches of pods, which keep few fields. The caller adds them to the manager. with holds the manager's scheme and
 // mapper.
 func NewCaches(cfg *rest.Config, o Options, with cache.Options) (c Caches, err error) {
-	daemons, err := labels.NewRequirement(edsv1.LabelName, selection.Exists, nil)
+	daemons, err := labels.Parse(edsv1.LabelName)
 	if err != nil {
 		return c, err
 	}
@@ -81,7 +80,7 @@ func NewCaches(cfg *rest.Config, o Options, with cache.Options) (c Caches, err e
 	c.newLegacy = func(namespace string) (cache.Cache, client.Client, error) {
 		return of(nil, map[string]cache.Config{namespace: {}})
 	}
-	c.Pods, c.daemonPods, err = of(labels.NewSelector().Add(*daemons), o.Namespaces)
+	c.Pods, c.daemonPods, err = of(daemons, o.Namespaces)
 	return c, err
 }
 

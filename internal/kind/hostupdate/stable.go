@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
 
 	"moult.dev/moult/api/v1alpha1"
 )
@@ -77,9 +78,5 @@ func deletedAt(p *corev1.Pod) time.Time {
 	if p.DeletionTimestamp.IsZero() {
 		return time.Time{}
 	}
-	var grace int64
-	if p.DeletionGracePeriodSeconds != nil {
-		grace = *p.DeletionGracePeriodSeconds
-	}
-	return p.DeletionTimestamp.Add(-time.Duration(grace) * time.Second)
+	return p.DeletionTimestamp.Add(-time.Duration(ptr.Deref(p.DeletionGracePeriodSeconds, 0)) * time.Second)
 }

@@ -7,7 +7,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/kind/nodeturn"
@@ -86,9 +88,7 @@ func (w *World) parse() (err error) {
 		return errors.New("spec.hostUpdate must be given: {} brings hosts to the newest version that they have to offer")
 	}
 	w.Host = *spec.HostUpdate
-	if t := w.Host.RebootTimeout; t != nil {
-		w.rebootTimeout = t.Duration
-	}
+	w.rebootTimeout = ptr.Deref(w.Host.RebootTimeout, metav1.Duration{Duration: DefaultRebootTimeout}).Duration
 	attempted := w.Host
 	attempted.LabelNodes = false // This field does not affect turns.
 	w.digest = nodeturn.Digest(attempted, spec.Drain, spec.Health, w.Rollout.Annotations[v1alpha1.AnnotationRetry])
@@ -112,9 +112,4 @@ func (w *World) attempt(n *corev1.Node, version string) string {
 }
 
 // Hooks returns the hooks that turns wait for before and after the reboot.
-func (w *World) Hooks() v1alpha1.RebootHooks {
-	if w.Host.Hooks == nil {
-		return v1alpha1.RebootHooks{}
-	}
-	return *w.Host.Hooks
-}
+func (w *World) Hooks() v1alpha1.RebootHooks { return ptr.Deref(w.Host.Hooks, v1alpha1.RebootHooks{}) }

@@ -122,11 +122,7 @@ func (w *World) parse() (err error) {
 		w.Selector = selector
 	}
 	if spec := p.Spec.Window; spec != nil {
-		days := make([]string, len(spec.Days))
-		for i, day := range spec.Days {
-			days[i] = string(day)
-		}
-		if w.window, err = rollout.NewWindow(days, spec.StartTime, spec.EndTime, spec.TimeZone); err != nil {
+		if w.window, err = rollout.NewWindow(spec.Days, spec.StartTime, spec.EndTime, spec.TimeZone); err != nil {
 			w.windowError = "spec.window is invalid, " + err.Error()
 			return errors.New(w.windowError)
 		}
