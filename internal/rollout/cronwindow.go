@@ -18,17 +18,13 @@ import (
 // CronWindow opens by a cron schedule, for a duration.
 //
 // The schedule uses the wall clock of its time zone. An opening in an hour that the change to summer time skips occurs at
-// the moment of the change. An opening in an hour that the change back repeats occurs once, the first time. Only a schedule
-// for every hour opens in every hour that passes. The duration is elapsed time.
+// the moment of the change. An opening in an hour that the change back repeats occurs once, the first time. The duration is
+// elapsed time.
 type CronWindow struct {
-	schedule  cron.Schedule
-	everyHour bool
-	duration  time.Duration
-	location  *time.Location
+	schedule cron.Schedule
+	duration time.Duration
+	location *time.Location
 }
-
-// starBit marks a field with the value * in the cron library's schedule.
-const starBit = 1 << 63
 
 // NewCronWindow reads a window.
 func NewCronWindow(schedule string, duration time.Duration, location string) (CronWindow, error) {
@@ -50,7 +46,6 @@ func NewCronWindow(schedule string, duration time.Duration, location string) (Cr
 	if !ok {
 		return w, fmt.Errorf("schedule: %q does not name times of day", schedule)
 	}
-	w.everyHour = spec.Hour&starBit != 0
 	spec.Location = time.UTC // Its input is a wall clock, which has no zone.
 	return w, nil
 }
@@ -88,15 +83,13 @@ func (w *CronWindow) Ends(t time.Time) time.Time {
 	return end
 }
 
-// after returns the first opening after t, or zero if there is none.
+// margin is more than any clock change.
+const margin = 26 * time.Hour
+
+// after returns the first opening after t, or zero if there is none. Around a clock change a later opening may have an earlier wall clock time.
 func (w *CronWindow) after(t time.Time) time.Time {
-	if w.everyHour {
-		return w.afterEveryHour(t)
-	}
-	// Shortly after clocks were put back, the next opening may be at a wall time before the current one.
-	local := t.In(w.location)
-	from := wall(local)
-	if start, _ := local.ZoneBounds(); !start.IsZero() && t.Sub(start) <= margin {
+	from := wall(t.In(w.location))
+	if start, _ := t.In(w.location).ZoneBounds(); t.Sub(start) <= margin {
 		from = from.Add(-margin)
 	}
 	for at := w.schedule.Next(from); !at.IsZero(); at = w.schedule.Next(at) {
@@ -107,61 +100,27 @@ func (w *CronWindow) after(t time.Time) time.Time {
 	return time.Time{}
 }
 
-// afterEveryHour searches the periods between clock changes one by one.
-func (w *CronWindow) afterEveryHour(t time.Time) time.Time {
-	for range stretches {
-		local := t.In(w.location)
-		at := w.schedule.Next(wall(local))
-		if at.IsZero() {
-			break
-		}
-		_, change := local.ZoneBounds()
-		if instant := local.Add(at.Sub(wall(local))); change.IsZero() || instant.Before(change) {
-			return instant
-		}
-		t = change
-		if shown := wall(change.In(w.location)); w.schedule.Next(shown.Add(-1)).Equal(shown) {
-			return change.In(w.location)
-		}
-	}
-	return time.Time{}
-}
-
-// stretches is more than the clock changes in the five years that the library searches.
-const stretches = 40
-
 // wall returns the wall clock time as if it were UTC.
 func wall(local time.Time) time.Time {
 	return time.Date(local.Year(), local.Month(), local.Day(), local.Hour(), local.Minute(), local.Second(), local.Nanosecond(), time.UTC)
 }
 
-// margin is more than any clock change.
-const margin = 26 * time.Hour
-
 // instant returns the first instant with this wall clock time, or the moment of the change that skips it.
-func (w *CronWindow) instant(wall time.Time) time.Time {
-	at := time.Date(wall.Year(), wall.Month(), wall.Day(), wall.Hour(), wall.Minute(), wall.Second(), 0, w.location)
+func (w *CronWindow) instant(clock time.Time) time.Time {
+	at := time.Date(clock.Year(), clock.Month(), clock.Day(), clock.Hour(), clock.Minute(), 0, 0, w.location)
 	start, end := at.ZoneBounds()
-	_, offset := at.Zone()
-	if !start.IsZero() {
-		_, before := start.Add(-time.Second).Zone()
-		if earlier := at.Add(time.Duration(offset-before) * time.Second); earlier.Before(start) && showsWallClock(earlier, wall) {
-			return earlier // It occurs twice: this is the first.
-		}
-	}
-	if showsWallClock(at, wall) {
-		return at
-	}
-	// Skipped: at is before or after the change, and the change counts.
-	if !end.IsZero() && end.Sub(at) < margin && at.Before(end) && end.Sub(at) <= at.Sub(start) {
+	switch shown := wall(at); {
+	case shown.Before(clock):
 		return end
+	case shown.After(clock):
+		return start
 	}
-	return start
-}
-
-// showsWallClock reports whether this is the wall clock time at an instant.
-func showsWallClock(at, wall time.Time) bool {
-	return at.Hour() == wall.Hour() && at.Minute() == wall.Minute() && at.Day() == wall.Day()
+	_, before := start.Add(-1).Zone()
+	_, offset := at.Zone()
+	if first := at.Add(time.Duration(offset-before) * time.Second); first.Before(start) {
+		return first // It occurs twice.
+	}
+	return at
 }
 
 // openAt reports whether any of the windows is open, and when that changes next; zero if never.

@@ -27,19 +27,23 @@ func (f *Fleet) health(name string, own *Health, now time.Time) (why string, end
 	if n == nil {
 		return "there is no such node", end
 	}
-	if h, end := unhealthy(own.MinReady, &own.NodesGate, n, now); h != nil {
-		return h.Message, end
-	}
-	for i := range f.Budgets {
-		b := &f.Budgets[i]
-		if !b.selects(n) {
-			continue
-		}
-		if h, end := unhealthy(b.MinReady, &b.Health, n, now); h != nil {
+	for _, asked := range f.asked(n, own) {
+		if h, end := asked.unmet(n, now); h != nil {
 			return h.Message, end
 		}
 	}
 	return "", end
+}
+
+// asked returns a rollout's own requirements, and those of the budgets that select a node.
+func (f *Fleet) asked(n *Node, own *Health) []*Health {
+	all := []*Health{own}
+	for i := range f.Budgets {
+		if b := &f.Budgets[i]; b.selects(n) {
+			all = append(all, &b.Health)
+		}
+	}
+	return all
 }
 
 // healthySince returns since when a node has been healthy by the budgets and by a rollout's own requirements, according to
@@ -49,23 +53,13 @@ func (f *Fleet) healthySince(name string, own *Health) time.Time {
 	if n == nil {
 		return time.Time{}
 	}
-	since := n.meetsSince(own.MinReady, &own.NodesGate)
-	for i := range f.Budgets {
-		b := &f.Budgets[i]
-		if b.MinReady == 0 && len(b.Health.Conditions) == 0 || !b.selects(n) {
-			continue
-		}
-		since = laterOf(since, n.meetsSince(b.MinReady, &b.Health))
-	}
-	return since
-}
-
-// meetsSince returns since when a node has met these requirements.
-func (n *Node) meetsSince(least time.Duration, asked *v1alpha1.NodesGate) time.Time {
-	since := n.ready().since.Add(least)
-	for _, want := range asked.Conditions {
-		if c := n.condition(want.Type); c != nil {
-			since = laterOf(since, c.LastTransitionTime.Time)
+	var since time.Time
+	for _, asked := range f.asked(n, own) {
+		since = laterOf(since, n.ready().since.Add(asked.MinReady))
+		for _, want := range asked.Conditions {
+			if c := n.condition(want.Type); c != nil {
+				since = laterOf(since, c.LastTransitionTime.Time)
+			}
 		}
 	}
 	return since
@@ -116,16 +110,15 @@ func (n *Node) ready() readiness {
 	return readiness{true, c.Status == corev1.ConditionTrue, c.LastTransitionTime.Time}
 }
 
-// unhealthy returns why a node is unhealthy, and when the clock alone ends that. The node must have been ready for the
-// minimum time and meet the gate. It returns nil for a healthy node.
-func unhealthy(least time.Duration, asked *v1alpha1.NodesGate, n *Node, now time.Time) (h *Holder, end time.Time) {
+// unmet returns why a node does not meet the requirements, and when the clock alone ends that. It returns nil for a healthy node.
+func (asked *Health) unmet(n *Node, now time.Time) (h *Holder, end time.Time) {
 	r := n.ready()
 	switch {
 	case !r.ready:
 		return &Holder{Cause: v1alpha1.CauseNotReady, Message: "not ready" + sinceText(r.since), Since: r.since}, end
-	case least > 0 && now.Before(r.since.Add(least)):
-		message := "ready only" + sinceText(r.since) + ", and minReadySeconds is " + least.String()
-		return &Holder{Cause: v1alpha1.CauseMinReadySeconds, Message: message, Since: r.since}, r.since.Add(least)
+	case asked.MinReady > 0 && now.Before(r.since.Add(asked.MinReady)):
+		message := "ready only" + sinceText(r.since) + ", and minReadySeconds is " + asked.MinReady.String()
+		return &Holder{Cause: v1alpha1.CauseMinReadySeconds, Message: message, Since: r.since}, r.since.Add(asked.MinReady)
 	}
 	for _, want := range asked.Conditions {
 		c := n.condition(want.Type)

@@ -16,8 +16,7 @@ import (
 type schedule struct {
 	v1alpha1.Window
 	// matches says for a wall clock, as if it were UTC, whether the schedule names this minute.
-	matches   func(wall time.Time) bool
-	everyHour bool
+	matches func(wall time.Time) bool
 }
 
 func scheduled(text, zone string, lasts time.Duration, matches func(time.Time) bool) schedule {
@@ -33,8 +32,7 @@ func hourly(minute int) func(time.Time) bool {
 }
 
 // openings are the instants in a span of time at which a schedule opens. The clocks are read every minute: what they show
-// for the first time is an opening if the schedule names it, and so is the minute at which they skip one that it names. A
-// schedule for every hour opens whenever they show it.
+// for the first time is an opening if the schedule names it, and so is the minute at which they skip one that it names.
 func (s *schedule) openings(from, to time.Time) []time.Time {
 	location, err := time.LoadLocation(s.TimeZone)
 	if err != nil {
@@ -46,16 +44,12 @@ func (s *schedule) openings(from, to time.Time) []time.Time {
 		_, offset := t.In(location).Zone()
 		wall := t.UTC().Add(time.Duration(offset) * time.Second)
 		opens := false
-		if s.everyHour {
-			opens = s.matches(wall)
-		} else {
-			if shown.IsZero() {
-				shown = wall.Add(-time.Minute)
-			}
-			for shown.Before(wall) {
-				shown = shown.Add(time.Minute)
-				opens = opens || s.matches(shown)
-			}
+		if shown.IsZero() {
+			shown = wall.Add(-time.Minute)
+		}
+		for shown.Before(wall) {
+			shown = shown.Add(time.Minute)
+			opens = opens || s.matches(shown)
 		}
 		if opens && !t.Before(from) {
 			all = append(all, t)
@@ -74,10 +68,7 @@ var (
 		}),
 		scheduled("0 */6 * * *", "", 2*time.Hour, func(w time.Time) bool { return w.Hour()%6 == 0 && w.Minute() == 0 }),
 		scheduled("@daily", "Africa/Cairo", 20*time.Hour, at(0, 0)),
-		{
-			Window:  v1alpha1.Window{Schedule: "15 * * * *", TimeZone: "Australia/Lord_Howe", Duration: metav1.Duration{Duration: 10 * time.Minute}},
-			matches: hourly(15), everyHour: true,
-		},
+		scheduled("15 * * * *", "Australia/Lord_Howe", 10*time.Minute, hourly(15)),
 		scheduled("0 0 * * 6", "", 48*time.Hour, func(w time.Time) bool { return w.Weekday() == time.Saturday && at(0, 0)(w) }),
 		scheduled("0 22 * * 5,6", "Europe/Berlin", 6*time.Hour, func(w time.Time) bool { return w.Weekday() >= time.Friday && at(22, 0)(w) }),
 		scheduled("0 0 30 2 *", "Europe/Berlin", time.Hour, func(time.Time) bool { return false }),

@@ -73,31 +73,15 @@ func (p *pass) sort(candidates []candidate) []*candidate {
 	return order
 }
 
-func firstIf(first bool) int {
-	if first {
-		return -1
-	}
-	return 1
-}
-
 // keysOf returns the sort key of every candidate for a criterion.
 func (p *pass) keysOf(o *v1alpha1.Order, candidates []candidate) []int64 {
 	keys := make([]int64, len(candidates))
-	switch {
-	case o.By == v1alpha1.OrderZone:
-		byValue(corev1.LabelTopologyZone, candidates, keys)
-	case o.By == v1alpha1.OrderLabel && len(o.Values) == 0:
-		byValue(o.Key, candidates, keys)
-	case o.By == v1alpha1.OrderLabel:
-		for i := range candidates {
-			keys[i] = last
-			if value, ok := candidates[i].node.Labels[o.Key]; ok {
-				if at := slices.Index(o.Values, value); at >= 0 {
-					keys[i] = int64(at)
-				}
-			}
-		}
-	case o.By == v1alpha1.OrderFewestEvictionsFirst:
+	switch o.By {
+	case v1alpha1.OrderZone:
+		byValue(corev1.LabelTopologyZone, nil, candidates, keys)
+	case v1alpha1.OrderLabel:
+		byValue(o.Key, o.Values, candidates, keys)
+	case v1alpha1.OrderFewestEvictionsFirst:
 		for i := range candidates {
 			keys[i] = last
 			if n, known := p.fleet.Evictions[candidates[i].Unit.Node]; known {
@@ -112,28 +96,27 @@ func (p *pass) keysOf(o *v1alpha1.Order, candidates []candidate) []int64 {
 	return keys
 }
 
-// byValue sets keys by a label's values; nodes without the label are last.
-func byValue(label string, candidates []candidate, keys []int64) {
-	seen := map[string]int64{}
+// byValue sets keys by the place of a label's value among these values, or in the alphabet. Nodes with another value or without the label are last.
+func byValue(label string, values []string, candidates []candidate, keys []int64) {
+	if len(values) == 0 {
+		seen := map[string]bool{}
+		for i := range candidates {
+			if value, ok := candidates[i].node.Labels[label]; ok {
+				seen[value] = true
+			}
+		}
+		values = slices.Sorted(maps.Keys(seen))
+	}
+	places := make(map[string]int64, len(values))
+	for i, value := range slices.Backward(values) {
+		places[value] = int64(i)
+	}
 	for i := range candidates {
 		keys[i] = last
 		if value, ok := candidates[i].node.Labels[label]; ok {
-			n, ok := seen[value]
-			if !ok {
-				n = int64(len(seen))
-				seen[value] = n
+			if at, ok := places[value]; ok {
+				keys[i] = at
 			}
-			keys[i] = n
-		}
-	}
-	// Replace the order of discovery by the alphabetical order.
-	rank := make([]int64, len(seen))
-	for i, value := range slices.Sorted(maps.Keys(seen)) {
-		rank[seen[value]] = int64(i)
-	}
-	for i := range keys {
-		if keys[i] != last {
-			keys[i] = rank[keys[i]]
 		}
 	}
 }
@@ -146,18 +129,22 @@ func keyOf(by v1alpha1.OrderBy, n *Node) int64 {
 	case v1alpha1.OrderNewestFirst:
 		return -n.Created.Unix()
 	case v1alpha1.OrderControlPlaneFirst:
-		return int64(firstIf(controlPlane(n)))
+		return -controlPlane(n)
 	case v1alpha1.OrderControlPlaneLast:
-		return int64(-firstIf(controlPlane(n)))
+		return controlPlane(n)
 	case v1alpha1.OrderFewestEvictionsFirst, v1alpha1.OrderZone, v1alpha1.OrderLabel:
 	}
 	return last
 }
 
-func controlPlane(n *Node) bool {
+// controlPlane returns 1 for a node of the control plane, and 0 for another.
+func controlPlane(n *Node) int64 {
 	_, is := n.Labels["node-role.kubernetes.io/control-plane"]
 	_, was := n.Labels["node-role.kubernetes.io/master"]
-	return is || was
+	if is || was {
+		return 1
+	}
+	return 0
 }
 
 // Rank shuffles nodes, in the same way each time for one rollout and revision, so that no node is always first. It is the

@@ -110,10 +110,10 @@ func NewBudget(from *v1alpha1.NodeDisruptionBudget) Budget {
 	if b.Windows, err = NewCronWindows(from.Spec.Windows); err != nil {
 		fail(err)
 	}
-	b.MinReady = seconds(from.Spec.MinReadySeconds)
+	b.Health.MinReady = seconds(from.Spec.MinReadySeconds)
 	b.Workloads = from.Spec.Gates != nil && from.Spec.Gates.Workloads != nil
 	if g := from.Spec.Gates; g != nil && g.Nodes != nil {
-		b.Health = *g.Nodes
+		b.Health.NodesGate = *g.Nodes
 	}
 	return b
 }

@@ -206,10 +206,8 @@ type Budget struct {
 	Windows []CronWindow
 	// Paused lets no rollout claim a node.
 	Paused bool
-	// MinReady is how long a node must have been ready to be available.
-	MinReady time.Duration
-	// Health is what else a node must meet to be healthy.
-	Health v1alpha1.NodesGate
+	// Health is what a node must meet to be available.
+	Health Health
 	// Workloads is true when evicted workloads must be available again before a rollout claims another node.
 	Workloads bool
 	// Blocks are the gates that are closed now.

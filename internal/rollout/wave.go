@@ -170,16 +170,6 @@ func (p *pass) inWaveOrder(units []Unit, order []*candidate) []*candidate {
 // fillWave adds units to a wave, only those that may accepts if it is not nil, and returns the remaining units.
 func (p *pass) fillWave(w *Wave, index int, from []*candidate, may func(*candidate) bool) []*candidate {
 	t := &p.wave.tally[index]
-	if w.Selector == nil && w.Nodes == nil && may == nil {
-		n := len(from)
-		if w.Size > 0 {
-			n = min(n, w.Size-t.nodes)
-		}
-		for _, c := range from[:n] {
-			t.add(c, index)
-		}
-		return from[n:]
-	}
 	left := make([]*candidate, 0, len(from))
 	for i, c := range from {
 		if w.Size > 0 && t.nodes == w.Size {

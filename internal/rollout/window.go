@@ -123,41 +123,26 @@ func (w *Window) Contains(t time.Time) bool {
 	return fromStart && tillEnd
 }
 
-// daysAhead limits the search of Next: a week, and another week in case a clock change skips the window.
-const daysAhead = 15
+// quarter divides every offset of a time zone, and so the instants of midnight and of clock changes. daysAhead limits the search of Next: a week, and
+// another week in case a clock change skips the window.
+const (
+	quarter   = 15 * time.Minute
+	daysAhead = 15 * 24 * time.Hour
+)
 
-// Next returns the first instant at or after t at which the window is open, or zero if it never opens. On days with a clock
-// change it is exact to the minute.
+// Next returns the first instant at or after t at which the window is open, or zero if it never opens. It opens at its start, at midnight if it runs
+// over midnight and only the later day is listed, or at a clock change.
 func (w *Window) Next(t time.Time) time.Time {
-	t = t.In(w.location)
 	if w.Contains(t) {
-		return t
+		return t.In(w.location)
 	}
-	for day := range daysAhead {
-		from, to := w.midnight(t, day), w.midnight(t, day+1)
-		// A window that runs over midnight opens at midnight if only the later day is listed.
-		opens := []time.Time{from, w.start.on(from)}
-		if !from.Add(24 * time.Hour).Equal(to) {
-			for at := from; at.Before(to); at = at.Add(time.Minute) {
-				opens = append(opens, at)
-			}
-		}
-		slices.SortFunc(opens, time.Time.Compare)
-		for _, at := range opens {
-			if !at.Before(t) && w.Contains(at) {
-				return at
+	start := (time.Duration(w.start.minute)*time.Minute + time.Duration(w.start.second)*time.Second) % quarter
+	for at := t.Truncate(quarter); at.Before(t.Add(daysAhead)); at = at.Add(quarter) {
+		for _, opens := range []time.Time{at, at.Add(start)} {
+			if !opens.Before(t) && w.Contains(opens) {
+				return opens.In(w.location)
 			}
 		}
 	}
 	return time.Time{}
-}
-
-// midnight returns the first instant of a day, this many days after t. It is not always at 0:00.
-func (w *Window) midnight(t time.Time, days int) time.Time {
-	date := time.Date(t.Year(), t.Month(), t.Day()+days, 12, 0, 0, 0, w.location).Day()
-	first := time.Date(t.Year(), t.Month(), t.Day()+days, 0, 0, 0, 0, w.location)
-	for first.Day() != date {
-		first = first.Add(time.Minute)
-	}
-	return first
 }

@@ -287,7 +287,7 @@ func Healthy(f rollout.Fleet, h *v1alpha1.NodeHealth) rollout.Fleet {
 	if h == nil {
 		return f
 	}
-	own := rollout.Budget{Name: "spec.health", MinReady: time.Duration(h.MinReadySeconds) * time.Second, Health: h.NodesGate}
+	own := rollout.Budget{Name: "spec.health", Health: rollout.NewHealth(h)}
 	f.Budgets = append([]rollout.Budget{own}, f.Budgets...)
 	return f
 }
