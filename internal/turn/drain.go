@@ -185,63 +185,78 @@ func (d *Drain) passWithPods(ctx context.Context, pass func([]corev1.Pod) (drain
 	return pass(pods)
 }
 
-// DrainOf returns the drain of a node in this turn.
-func (p *Pass[T]) DrainOf(n *corev1.Node, turn string) *Drain {
+// Gated reports whether a budget has a workloads gate.
+func (p *Pass[T]) Gated() bool {
+	return slices.ContainsFunc(p.Seen.Budgets, func(b rollout.Budget) bool { return b.Workloads })
+}
+
+// drainOf returns the drain of a turn's node.
+func (p *Pass[T]) drainOf(b *nodeturn.Turn) *Drain {
 	return &Drain{
-		Engine: p.Engine, Options: p.Options, Turn: ID{Rollout: p.Key, Node: n.Name, Turn: turn},
-		Generation: p.Generation, Holder: p.Holder, Now: p.Now, Deletes: p.Deletes,
-		Gated: slices.ContainsFunc(p.Seen.Budgets, func(b rollout.Budget) bool { return b.Workloads }),
+		Engine: p.Engine, Options: p.Options, Turn: ID{Rollout: p.Key, Node: b.Node.Name, Turn: b.Claim.Turn},
+		Generation: p.Generation, Holder: p.Holder, Now: p.Now, Deletes: p.Deletes, Gated: p.Gated(),
 	}
 }
 
-func (p *Pass[T]) drainOf(b *nodeturn.Turn) *Drain { return p.DrainOf(b.Node, b.Claim.Turn) }
-
-// Cordon makes the node of a turn unschedulable. If the turn drains, the same write records whose pods will be evicted. If the options refuse
-// a pod, the node is not cordoned, and the turn fails.
+// Cordon is TryCordon. A refusal fails the turn.
 func (p *Pass[T]) Cordon(ctx context.Context, t T, drains bool, also ...node.Also) error {
+	refused, err := p.TryCordon(ctx, t, drains, also...)
+	return p.failIf(ctx, t, refused, err)
+}
+
+// TryCordon makes the node of a turn unschedulable. If the turn drains, the same write records whose pods will be evicted. If the options refuse
+// a pod, the node is not cordoned.
+func (p *Pass[T]) TryCordon(ctx context.Context, t T, drains bool, also ...node.Also) (refused *v1alpha1.ClaimFailure, err error) {
 	b := t.Base()
 	claim := *b.Claim
 	claim.Cordoned = &metav1.Time{Time: p.Now}
 	if drains {
-		recording, failure, err := p.drainOf(b).Begin(ctx)
-		if err != nil {
-			return err
-		}
-		if failure != nil {
-			b.FailWith(*failure)
-			return p.Fail(ctx, t)
+		recording, refused, err := p.drainOf(b).Begin(ctx)
+		if err != nil || refused != nil {
+			return refused, err
 		}
 		also = append(also, recording...)
 	}
-	if err := p.writeClaim(ctx, t, claim, node.Edit{Cordon: true, Also: also}); err != nil {
-		return err
+	if err := p.WriteClaim(ctx, t, claim, node.Edit{Cordon: true, Also: also}); err != nil {
+		return nil, err
 	}
 	log.FromContext(ctx).Info("node cordoned", "node", b.Node.Name)
-	return nil
+	return nil, nil
 }
 
-// DrainNode advances a drain that began at since, and reports it in the node's conditions. over is true once the drain is done and reported. A drain
-// that can't be done fails the turn.
+// DrainNode is TryDrain. A drain that can't be done fails the turn.
 func (p *Pass[T]) DrainNode(ctx context.Context, t T, since time.Time) (over bool, err error) {
+	over, failure, err := p.TryDrain(ctx, t, since)
+	return over, p.failIf(ctx, t, failure, err)
+}
+
+// TryDrain advances a drain that began at since, and reports it in the node's conditions. over is true once the drain is done and reported. The
+// failure says why the drain can't be done.
+func (p *Pass[T]) TryDrain(ctx context.Context, t T, since time.Time) (over bool, failure *v1alpha1.ClaimFailure, err error) {
 	b := t.Base()
 	d := p.drainOf(b)
 	o, err := d.Pass(ctx, b.Node, since)
 	b.Message = o.Message
 	p.WakeAt(o.Wake)
-	switch {
-	case err != nil:
-		return false, err
-	case o.Failure != nil:
-		b.FailWith(*o.Failure)
-		return false, p.Fail(ctx, t)
+	if err != nil || o.Failure != nil {
+		return false, o.Failure, err
 	}
 	over, wake, err := d.Report(ctx, b.Node, since, o.Done)
 	p.WakeAt(wake)
 	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
 		log.FromContext(ctx).Error(err, "the conditions of a node are refused", "node", b.Node.Name)
-		return o.Done, nil // The drain goes on without them.
+		return o.Done, nil, nil // The drain goes on without them.
 	}
-	return over, err
+	return over, nil, err
+}
+
+// failIf fails the turn if there is a failure.
+func (p *Pass[T]) failIf(ctx context.Context, t T, failure *v1alpha1.ClaimFailure, err error) error {
+	if err != nil || failure == nil {
+		return err
+	}
+	t.Base().FailWith(*failure)
+	return p.Fail(ctx, t)
 }
 
 func hasCondition(n *corev1.Node, kind corev1.NodeConditionType) bool {

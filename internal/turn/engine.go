@@ -244,11 +244,11 @@ func (p *Pass[T]) take(ctx context.Context, t T) error {
 
 // Hold writes the claim, and further changes of the node.
 func (p *Pass[T]) Hold(ctx context.Context, t T, claim v1alpha1.Claim, also ...node.Also) error {
-	return p.writeClaim(ctx, t, claim, node.Edit{Also: also})
+	return p.WriteClaim(ctx, t, claim, node.Edit{Also: also})
 }
 
-// writeClaim writes the claim with an edit. An edit that restores or cordons the node first clears the conditions of an earlier drain.
-func (p *Pass[T]) writeClaim(ctx context.Context, t T, claim v1alpha1.Claim, e node.Edit) error {
+// WriteClaim writes the claim with an edit. An edit that restores or cordons the node first clears the conditions of an earlier drain.
+func (p *Pass[T]) WriteClaim(ctx context.Context, t T, claim v1alpha1.Claim, e node.Edit) error {
 	b := t.Base()
 	if e.Restore || e.Cordon {
 		n, err := node.ClearConditions(ctx, p.Client, b.Node, p.Holder, p.Now)
@@ -273,7 +273,7 @@ func (p *Pass[T]) Fail(ctx context.Context, t T) error {
 	claim.Failed = &failure
 	claim.Failures++
 	write := p.Mechanism.Fail(t)
-	if err := p.writeClaim(ctx, t, claim, node.Edit{Restore: write.Restore, Also: write.Also}); err != nil {
+	if err := p.WriteClaim(ctx, t, claim, node.Edit{Restore: write.Restore, Also: write.Also}); err != nil {
 		// The failure is not recorded, so the node is shown as still updating. The next pass tries again.
 		b.Unit.State, b.Unit.Since, b.Unit.Reason, b.Unit.Message, b.Unit.Skipped = v1alpha1.UnitUpdating, claim.Since.Time, "", "", false
 		b.Message = failure.Message
@@ -292,7 +292,7 @@ func (p *Pass[T]) soak(ctx context.Context, t T) error {
 	claim := *b.Claim
 	claim.Soaking = &metav1.Time{Time: b.Unit.Since}
 	write := p.Mechanism.Soak(t)
-	if err := p.writeClaim(ctx, t, claim, node.Edit{Restore: true, Also: write.Also}); err != nil {
+	if err := p.WriteClaim(ctx, t, claim, node.Edit{Restore: true, Also: write.Also}); err != nil {
 		return err
 	}
 	write.written()

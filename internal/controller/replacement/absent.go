@@ -64,7 +64,7 @@ func absentNodes(holder string, uid types.UID, turns []v1alpha1.MachineTurn) (al
 
 // recordEvicted copies the evictions of the deleted Node to the replacement's Node. After that, budgets do not need the absent Node.
 func (p *pass) recordEvicted(ctx context.Context, t *machine.Turn, replacement *machine.Node) error {
-	evicted, err := node.ParseEvicted(absentNodes(p.holder, p.UID, []v1alpha1.MachineTurn{t.MachineTurn})[0].Annotations)
+	evicted, err := node.ParseEvicted(absentNodes(p.Holder, p.UID, []v1alpha1.MachineTurn{t.MachineTurn})[0].Annotations)
 	if err != nil {
 		log.FromContext(ctx).Error(err, "a record of evictions is dropped with its node", "node", t.Absent.Name)
 	}

@@ -66,7 +66,7 @@ func (p *pass) removeDucklett(ctx context.Context, n *corev1.Node, goesOn bool) 
 		}
 		n.Spec.Taints = others
 	}
-	if err := node.Write(ctx, p.Client, n, node.Edit{Claim: v1alpha1.Claim{Rollout: p.holder}, KeepClaims: true, Also: []node.Also{remove}}); err != nil {
+	if err := node.Write(ctx, p.Client, n, node.Edit{Claim: v1alpha1.Claim{Rollout: p.Holder}, KeepClaims: true, Also: []node.Also{remove}}); err != nil {
 		return fmt.Errorf("removing what Ducklett has left, %w", err)
 	}
 	p.soon()

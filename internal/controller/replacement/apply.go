@@ -35,8 +35,8 @@ func (m mechanism) Take(ctx context.Context, u *unit) error {
 	}
 	waits := t.Phase != v1alpha1.MachineSoaking && t.Phase != v1alpha1.MachineDiscarding
 	if waits && n != nil && n.MayDisableScaleDown && m.Now.After(n.CreationTimestamp.Add(disableScaleDownAfter)) {
-		also := node.Annotating(map[string]*string{v1alpha1.AnnotationScaleDownDisabled: ptr.To("true"), v1alpha1.AnnotationScaleDownBy: &m.holder})
-		if err := node.Write(ctx, m.Client, n.Node, node.Edit{Claim: v1alpha1.Claim{Rollout: m.holder}, KeepClaims: true, Also: []node.Also{also}}); err != nil {
+		also := node.Annotating(map[string]*string{v1alpha1.AnnotationScaleDownDisabled: ptr.To("true"), v1alpha1.AnnotationScaleDownBy: &m.Holder})
+		if err := node.Write(ctx, m.Client, n.Node, node.Edit{Claim: v1alpha1.Claim{Rollout: m.Holder}, KeepClaims: true, Also: []node.Also{also}}); err != nil {
 			return err
 		}
 	}
@@ -64,39 +64,30 @@ func (p *pass) step(ctx context.Context, t *machine.Turn) error {
 	case machine.StepFail:
 		return p.fail(ctx, t, n, t.Failed)
 	case machine.StepRelease:
-		return p.Release(ctx, &unit{Turn: nodeturn.Turn{Node: n.Node, Claim: p.claimOn(n)}})
+		return p.Release(ctx, p.on(n, t))
 	default:
 		return p.claimToDelete(ctx, t, n)
 	}
 }
 
-// cordon makes a node unschedulable and, in the same write, records whose pods are about to be evicted. Then it begins the drain. A drain that would
-// be refused is not begun. If people removed the cordon, the drain begins anew: pods may have come since.
+// on is a turn as the engine sees it on one of its nodes.
+func (p *pass) on(n *machine.Node, t *machine.Turn) *unit {
+	return &unit{Turn: nodeturn.Turn{Node: n.Node, Claim: p.claimOn(n)}, turn: t}
+}
+
+// cordon makes a node unschedulable, and begins the drain. A drain that would be refused is not begun. If people removed the cordon, the drain begins
+// anew: pods may have come since.
 func (p *pass) cordon(ctx context.Context, t *machine.Turn, n *machine.Node) error {
-	claim := *n.Claim
-	claim.Cordoned = &metav1.Time{Time: p.Now}
 	var also []node.Also
 	if p.exclude {
 		also = append(also, node.Excluding)
 	}
-	d := p.DrainOf(n.Node, t.Key(t.OnReplacement))
-	if p.rules.Drains {
-		recording, failure, err := d.Begin(ctx)
-		if err != nil || failure != nil {
-			return p.drainFails(ctx, t, n, failure, err)
-		}
-		also = append(also, recording...)
-	}
-	cleared, err := node.ClearConditions(ctx, p.Client, n.Node, p.holder, p.Now)
-	if err == nil {
-		err = node.Write(ctx, p.Client, cleared, node.Edit{Claim: claim, Cordon: true, Also: also})
-	}
-	if err != nil {
-		return err
+	u := p.on(n, t)
+	if refused, err := p.TryCordon(ctx, u, p.rules.Drains, also...); err != nil || refused != nil {
+		return p.drainFails(ctx, t, n, refused, err)
 	}
 	p.soon()
-	log.FromContext(ctx).Info("node cordoned", "node", n.Name)
-	if n.Claim = &claim; p.rules.Drains && !d.Gated && (p.rules.Wait <= 0 || t.OnReplacement) {
+	if n.Claim = u.Claim; p.rules.Drains && !p.Gated() && (p.rules.Wait <= 0 || t.OnReplacement) {
 		return p.drainNode(ctx, t, n) // A gated drain writes to the Node that the next pass reads.
 	}
 	return nil
@@ -104,20 +95,16 @@ func (p *pass) cordon(ctx context.Context, t *machine.Turn, n *machine.Node) err
 
 // drainNode continues the drain of a node.
 func (p *pass) drainNode(ctx context.Context, t *machine.Turn, n *machine.Node) error {
-	d := p.DrainOf(n.Node, t.Key(t.OnReplacement))
-	since := n.Claim.Cordoned.Add(p.rules.Wait)
-	o, err := d.Pass(ctx, n.Node, since)
-	t.Message = o.Message
-	p.at(o.Wake)
-	if err != nil || o.Failure != nil {
-		return p.drainFails(ctx, t, n, o.Failure, err)
+	u := p.on(n, t)
+	over, failure, err := p.TryDrain(ctx, u, n.Claim.Cordoned.Add(p.rules.Wait))
+	if t.Message = u.Message; err != nil || failure != nil {
+		return p.drainFails(ctx, t, n, failure, err)
 	}
-	over, wake, err := d.Report(ctx, n.Node, since, o.Done)
-	if p.at(wake); over {
+	if over {
 		t.Stepped = true
 		p.soon()
 	}
-	return err
+	return nil
 }
 
 // drainFails records in the claim why a drain can't be done: the next pass finds that the turn has failed. A turn that can't be cancelled waits until
@@ -165,12 +152,8 @@ func (p *pass) fail(ctx context.Context, t *machine.Turn, n *machine.Node, failu
 		claim = *n.Claim
 	}
 	claim.Failed, claim.Failures = failure, t.Failures+1
-	cleared, err := node.ClearConditions(ctx, p.Client, n.Node, p.holder, p.Now)
-	if err != nil {
-		return client.IgnoreNotFound(err)
-	}
 	p.soon()
-	return node.Write(ctx, p.Client, cleared, node.Edit{Claim: claim, Restore: true})
+	return client.IgnoreNotFound(p.WriteClaim(ctx, p.on(n, t), claim, node.Edit{Restore: true}))
 }
 
 // claimToDelete claims the node of a machine that must be deleted, when the budgets allow it: a discarded replacement, or an old node that has lost

@@ -40,7 +40,9 @@ import (
 	"moult.dev/moult/internal/drain"
 	"moult.dev/moult/internal/events"
 	"moult.dev/moult/internal/fleet"
+	"moult.dev/moult/internal/kind/nodeturn"
 	machine "moult.dev/moult/internal/kind/replacement"
+	"moult.dev/moult/internal/node"
 	turnof "moult.dev/moult/internal/turn"
 )
 
@@ -72,11 +74,6 @@ type Options struct {
 // Controller reconciles NodeRollouts with replacement.
 type Controller struct {
 	*turnof.Engine
-	*tools
-}
-
-// tools are what a pass uses in addition to the engine.
-type tools struct {
 	options Options
 	// memos are what this process remembers of NodeRollouts, by their names.
 	memos sync.Map
@@ -84,7 +81,7 @@ type tools struct {
 
 // NewController returns a controller of NodeRollouts with replacement; SetupWithManager makes it run. See turn.NewEngine for the clients.
 func NewController(clk clock.PassiveClock, c client.Client, live drain.Client, pods typedcorev1.CoreV1Interface, f *fleet.Fleet, recorder *events.Recorder, o Options) *Controller {
-	r := &Controller{Engine: turnof.NewEngine(turnof.Kind, clk, c, live, pods, f, recorder), tools: &tools{options: o}}
+	r := &Controller{Engine: turnof.NewEngine(turnof.Kind, clk, c, live, pods, f, recorder), options: o}
 	f.AlsoCounts(r.absent)
 	return r
 }
@@ -138,8 +135,8 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 // pass is one reconcile of a NodeRollout.
 type pass struct {
 	*turnof.Pass[*unit]
-	*tools
 	*settings
+	options      Options
 	memo         *memo
 	stored       *unstructured.Unstructured
 	before       v1alpha1.NodeRolloutStatus
@@ -164,10 +161,10 @@ func (c *Controller) newPass(key types.NamespacedName, stored *unstructured.Unst
 	if err != nil {
 		return nil, err
 	}
-	p := &pass{tools: c.tools, memo: c.memo(key, stored.GetUID()), stored: stored, before: turnof.StatusOf(stored), prepared: map[string]bool{}}
+	p := &pass{options: c.options, memo: c.memo(key, stored.GetUID()), stored: stored, before: turnof.StatusOf(stored), prepared: map[string]bool{}}
 	p.settings, p.problem = resolve(r, malformed)
 	p.Pass = &turnof.Pass[*unit]{
-		Engine: c.Engine, Mechanism: mechanism{pass: p}, Key: key, UID: r.UID, Holder: p.holder, Taint: p.taint, Spec: r.Spec.Strategy, Seen: s, Now: c.Clock.Now(),
+		Engine: c.Engine, Mechanism: mechanism{pass: p}, Key: key, UID: r.UID, Holder: node.Holder(turnof.Kind, key), Taint: nodeturn.TaintOf(r.Name), Spec: r.Spec.Strategy, Seen: s, Now: c.Clock.Now(),
 		Object: r, Generation: r.Generation, Options: p.drain, Deletes: true,
 	}
 	return p, nil

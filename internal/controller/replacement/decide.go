@@ -47,7 +47,7 @@ func (p *pass) units() (units []*unit) {
 		if s.Step == machine.StepRelease {
 			u.Claim = p.claimOn(s.Node)
 		} else {
-			u.JudgeTaint(strategy, p.taint)
+			u.JudgeTaint(strategy, p.Taint)
 		}
 		units = append(units, u)
 	}
@@ -59,7 +59,7 @@ func (p *pass) claimOn(n *machine.Node) *v1alpha1.Claim {
 	if n.Claim != nil {
 		return n.Claim
 	}
-	return &v1alpha1.Claim{Rollout: p.holder, UID: p.UID}
+	return &v1alpha1.Claim{Rollout: p.Holder, UID: p.UID}
 }
 
 // mechanism is the pass as the engine sees it. The engine decides, claims, releases and reports. Other steps of turns are in apply.go.
@@ -106,7 +106,7 @@ func (m mechanism) Start(u *unit) *turnof.Write {
 
 // Release also enables scale-down of the node again.
 func (m mechanism) Release(*unit) turnof.Write {
-	return turnof.Write{Also: []node.Also{enablingScaleDown(m.holder)}, Then: m.soon}
+	return turnof.Write{Also: []node.Also{enablingScaleDown(m.Holder)}, Then: m.soon}
 }
 
 // start decides which nodes go next. Nodes with a ready replacement are claimed. For other nodes a turn begins, if their scale set has room.
@@ -150,7 +150,7 @@ func (p *pass) checkProtection(ctx context.Context) {
 // claimOf is the claim on the old node.
 func (p *pass) claimOf(t *machine.Turn) v1alpha1.Claim {
 	return v1alpha1.Claim{
-		Rollout: p.holder, UID: p.UID, Revision: t.Revision, Attempt: t.Attempt, Turn: t.Turn, Since: metav1.Time{Time: p.Now}, Drains: p.rules.Drains,
+		Rollout: p.Holder, UID: p.UID, Revision: t.Revision, Attempt: t.Attempt, Turn: t.Turn, Since: metav1.Time{Time: p.Now}, Drains: p.rules.Drains,
 		Machine: t.Machine, Failures: t.Failures,
 	}
 }

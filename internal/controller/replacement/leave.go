@@ -70,7 +70,7 @@ func (p *pass) removeFinalizer(ctx context.Context) error {
 	}
 	for _, o := range p.Seen.Objects {
 		n := p.nodeOf(o)
-		if n.Claim != nil || n.Marked && !n.Unreadable || n.NoScaleDown || nodeturn.Tainted(n.Node, p.taint) {
+		if n.Claim != nil || n.Marked && !n.Unreadable || n.NoScaleDown || nodeturn.Tainted(n.Node, p.Taint) {
 			return nil // It is released first.
 		}
 	}

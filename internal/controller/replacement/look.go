@@ -30,8 +30,7 @@ func (p *pass) look(ctx context.Context) {
 	c, err := p.options.Clouds(ctx, &p.replacement.Provider)
 	if p.api = c; err != nil {
 		p.api = nil
-		p.memo.trouble.record(err, p.Now)
-		p.markUnreadable(ctx)
+		p.findFails(ctx, err)
 	} else {
 		p.findSets(ctx)
 	}
@@ -80,13 +79,17 @@ func (p *pass) readSet(ctx context.Context, s *set) error {
 	return err
 }
 
-// markUnreadable records that the list of scale sets is not known.
-func (p *pass) markUnreadable(ctx context.Context) {
+// findFails records why the scale sets can't be found.
+func (p *pass) findFails(ctx context.Context, err error) {
 	t := &p.memo.trouble
-	if !t.until.Equal(p.memo.logged) {
-		log.FromContext(ctx).Info("the scale sets can't be found", "reason", t.reason, "message", t.message, "again", t.until)
-		p.memo.logged = t.until
-	}
+	t.record(err, p.Now)
+	log.FromContext(ctx).Info("the scale sets can't be found", "reason", t.reason, "message", t.message, "again", t.until)
+	p.markUnreadable()
+}
+
+// markUnreadable records that the list of scale sets is not known.
+func (p *pass) markUnreadable() {
+	t := &p.memo.trouble
 	p.unreadable, p.unreadableMessage = t.reason, t.message
 	p.at(t.until)
 }
@@ -142,13 +145,12 @@ func (p *pass) findSets(ctx context.Context) {
 		p.at(again)
 		return
 	case p.memo.trouble.isDelayed(p.Now):
-		p.markUnreadable(ctx)
+		p.markUnreadable()
 		return
 	}
 	found, err := call(ctx, p, "Find", func(ctx context.Context) (map[string]string, error) { return p.api.Find(ctx, ask) })
 	if err != nil {
-		p.memo.trouble.record(err, p.Now)
-		p.markUnreadable(ctx)
+		p.findFails(ctx, err)
 		return
 	}
 	p.memo.trouble, p.memo.found = trouble{}, p.Now
@@ -222,8 +224,7 @@ func (p *pass) poll(ctx context.Context, s *set, o *v1alpha1.CloudOperation) {
 	case cloud.KindNotFound, cloud.KindConflict, cloud.KindThrottled, cloud.KindUnavailable: // It is polled again.
 	}
 	if _, ended := s.Ended[o.Token]; ended {
-		s.took[o.Kind] = p.Now.Sub(s.sent[o.Token].at)
-		delete(s.sent, o.Token)
+		s.took[o.Kind] = p.Now.Sub(o.Since.Time) - time.Second // Since has no fractions of a second.
 		delete(s.Added, o.Token)
 	}
 }
@@ -234,9 +235,8 @@ func (p *pass) lookAt(ctx context.Context, s *set) {
 	busy := len(operations) > 0 || slices.ContainsFunc(p.rollout.Status.Turns, func(t v1alpha1.MachineTurn) bool {
 		return t.ScaleSet == s.Name && t.Phase != v1alpha1.MachineSoaking
 	})
-	s.recall(operations)
 	clear(s.Ended)
-	if due := s.due(busy, p.checkPeriod); p.Now.Before(due) && (s.Known || s.looking.failures > 0) {
+	if due := s.due(operations, busy, p.checkPeriod); p.Now.Before(due) && (s.Known || s.looking.failures > 0) {
 		p.at(due)
 		return
 	}
@@ -256,5 +256,5 @@ func (p *pass) lookAt(ctx context.Context, s *set) {
 			}
 		}
 	}
-	p.at(s.due(busy, p.checkPeriod))
+	p.at(s.due(operations, busy, p.checkPeriod))
 }

@@ -18,9 +18,8 @@ type memo struct {
 	sets   map[string]*set
 	// written is the NodeRollout with its status as it was written last. The cache may not show it yet.
 	written *unstructured.Unstructured
-	// trouble delays the next attempt to find scale sets. It was logged with this time of that attempt.
+	// trouble delays the next attempt to find scale sets.
 	trouble trouble
-	logged  time.Time
 	// left are the nodes of turns that have left the control plane.
 	left map[string]bool
 	// impossible is the reason in the last Event that images can't be restored.
@@ -28,13 +27,13 @@ type memo struct {
 }
 
 // memo returns a NodeRollout's memo.
-func (t *tools) memo(key types.NamespacedName, uid types.UID) *memo {
-	if known, ok := t.memos.Load(key); ok {
+func (c *Controller) memo(key types.NamespacedName, uid types.UID) *memo {
+	if known, ok := c.memos.Load(key); ok {
 		if m, ok := known.(*memo); ok && m.uid == uid {
 			return m
 		}
 	}
 	m := &memo{uid: uid, places: map[string]string{}, sets: map[string]*set{}, left: map[string]bool{}}
-	t.memos.Store(key, m)
+	c.memos.Store(key, m)
 	return m
 }

@@ -35,7 +35,7 @@ func (p *pass) prepare(ctx context.Context, o *machine.Batch) {
 	s, adds := p.memo.sets[o.Set.Name], o.Kind == v1alpha1.CloudOperationAdd
 	if !p.areThere(ctx, s, o) {
 		s.stale = true
-		p.at(s.due(true, p.checkPeriod))
+		p.at(s.due(nil, true, p.checkPeriod))
 		return
 	}
 	c := cloud.Change{Delete: o.Machines, Image: o.Image, Zone: o.Zone, Token: strings.ToLower(rand.Text())}
@@ -185,8 +185,7 @@ func (p *pass) sendOne(ctx context.Context, s *set, view *machine.Set, o v1alpha
 		mine := view.Operation(o.Token)
 		mine.Sent, mine.State = true, cmp.Or(answer.State, mine.State)
 		s.changing = trouble{}
-		s.sent[o.Token] = sent{o.Kind, p.Clock.Now()}
-		p.at(s.pollAt(s.sent[o.Token]))
+		p.at(s.pollAt(mine))
 		log.FromContext(ctx).Info("operation sent", "scaleSet", s.Name, "kind", o.Kind, "count", o.Count, "machines", o.Machines, "token", o.Token)
 	case kind == cloud.KindConflict, kind == cloud.KindQuota, kind == cloud.KindFull,
 		first && (kind == cloud.KindDenied || kind == cloud.KindInvalid || kind == cloud.KindNotFound || kind == cloud.KindThrottled && o.Kind == v1alpha1.CloudOperationDelete):

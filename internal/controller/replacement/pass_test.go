@@ -60,7 +60,6 @@ func passOf(t *testing.T, status v1alpha1.NodeRolloutStatus, nodes ...*corev1.No
 			Kind: turnof.Kind, Clock: testingclock.NewFakePassiveClock(noon), Client: c, Reports: fleet.NewReports(fleet.StatusDelay), Waves: &fleet.Waves{}, Waiting: &fleet.Waiters{},
 			Works: turnof.NewWorks(nil),
 		},
-		tools: &tools{},
 	}
 	p, err := of.newPass(key, stored, fleet.Snapshot{Fleet: rollout.Fleet{Nodes: map[string]*rollout.Node{}}})
 	if err != nil || p.problem != nil {
@@ -879,7 +878,7 @@ func TestLeave(t *testing.T) {
 			p.rollout.Status.ScaleSets = []v1alpha1.ScaleSetStatus{{Operations: make([]v1alpha1.CloudOperation, 1)}}
 		}, true},
 		"a claim, it can't": {func(p *pass) {
-			p.ready, p.world, p.Seen.Nodes["old"].Claims = false, nil, []v1alpha1.Claim{{Rollout: p.holder, UID: p.rollout.UID}}
+			p.ready, p.world, p.Seen.Nodes["old"].Claims = false, nil, []v1alpha1.Claim{{Rollout: p.Holder, UID: p.rollout.UID}}
 		}, true},
 		"suspended":           {func(p *pass) { p.memo.sets["set"].suspended = ptr.To(true) }, true},
 		"suspended, and gone": {change: func(p *pass) { p.memo.sets["set"].suspended, p.memo.sets["set"].Deleted = ptr.To(true), true }},
@@ -934,7 +933,7 @@ func TestAbsentNodes(t *testing.T) {
 	p := passOf(t, v1alpha1.NodeRolloutStatus{Turns: []v1alpha1.MachineTurn{turn}}, nodeNamed("new"))
 	count := func(want ...string) {
 		t.Helper()
-		nodes, err := (&Controller{Engine: p.Engine, tools: p.tools}).absent(t.Context())
+		nodes, err := (&Controller{Engine: p.Engine}).absent(t.Context())
 		var names []string
 		for _, n := range nodes {
 			names = append(names, n.Name)

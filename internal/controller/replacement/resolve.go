@@ -11,15 +11,12 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/drain"
 	"moult.dev/moult/internal/kind/nodeturn"
 	machine "moult.dev/moult/internal/kind/replacement"
-	"moult.dev/moult/internal/node"
 	"moult.dev/moult/internal/rollout"
-	turnof "moult.dev/moult/internal/turn"
 )
 
 // Defaults of spec.replacement.
@@ -31,7 +28,6 @@ const (
 // settings are what the spec of one NodeRollout says.
 type settings struct {
 	rollout *v1alpha1.NodeRollout
-	holder  string
 	// ready is false while the spec can't be carried out: turns stay as they are.
 	ready       bool
 	selector    labels.Selector
@@ -43,16 +39,13 @@ type settings struct {
 	exclude     bool
 	drain       drain.Options
 	checkPeriod time.Duration
-	// taint is the key of the taint of outdated nodes. optOut is the key of the label of opted-out nodes.
-	taint, optOut string
+	// optOut is the key of the label of opted-out nodes.
+	optOut string
 }
 
 // resolve parses the spec, or says why it can't be carried out.
 func resolve(r *v1alpha1.NodeRollout, malformed error) (*settings, error) {
-	s := &settings{
-		rollout: r, holder: node.Holder(turnof.Kind, client.ObjectKeyFromObject(r)), selector: labels.Nothing(), taint: nodeturn.TaintOf(r.Name),
-		optOut: v1alpha1.LabelNodeRollout(r.Name), checkPeriod: defaultCheckPeriod,
-	}
+	s := &settings{rollout: r, selector: labels.Nothing(), optOut: v1alpha1.LabelNodeRollout(r.Name), checkPeriod: defaultCheckPeriod}
 	if malformed != nil {
 		return s, malformed
 	}

@@ -71,8 +71,7 @@ type set struct {
 	// api has what was read last. changed is true if something was sent since, and stale if it must be read as soon as possible.
 	api            cloud.ScaleSet
 	changed, stale bool
-	// sent are the operations that were sent, by token, and took is how long the last one of each kind took.
-	sent map[string]sent
+	// took is how long the last operation of each kind took, at least.
 	took map[v1alpha1.CloudOperationKind]time.Duration
 	// unfound is since when the cloud says that the scale set does not exist.
 	unfound time.Time
@@ -87,39 +86,20 @@ type set struct {
 func newSet(name string) *set {
 	return &set{
 		Set:         machine.Set{Set: cloud.Set{Name: name}, Ended: map[string]machine.Ended{}, Added: map[string][]string{}},
-		unprotected: map[string]bool{}, sent: map[string]sent{}, took: map[v1alpha1.CloudOperationKind]time.Duration{},
+		unprotected: map[string]bool{}, took: map[v1alpha1.CloudOperationKind]time.Duration{},
 	}
-}
-
-// sent is when an operation was sent.
-type sent struct {
-	kind v1alpha1.CloudOperationKind
-	at   time.Time
-}
-
-// recall keeps in sent the operations under way. After a restart they count as sent when they were recorded.
-func (s *set) recall(operations []v1alpha1.CloudOperation) {
-	known := map[string]sent{}
-	for _, o := range operations {
-		if was, ok := s.sent[o.Token]; ok {
-			known[o.Token] = was
-		} else if o.Sent {
-			known[o.Token] = sent{o.Kind, o.Since.Time}
-		}
-	}
-	s.sent = known
 }
 
 // pollAt is when an operation is polled next: not before nine tenths of the time that the last one of its kind took, and then after each eighth of
 // its time.
-func (s *set) pollAt(o sent) time.Time {
-	last := slices.MaxFunc([]time.Time{s.LookedAt, o.at}, time.Time.Compare)
-	next := last.Add(max(lookEnding, last.Sub(o.at)/8))
-	return slices.MaxFunc([]time.Time{next, o.at.Add(s.took[o.kind] * 9 / 10)}, time.Time.Compare)
+func (s *set) pollAt(o *v1alpha1.CloudOperation) time.Time {
+	last := slices.MaxFunc([]time.Time{s.LookedAt, o.Since.Time}, time.Time.Compare)
+	next := last.Add(max(lookEnding, last.Sub(o.Since.Time)/8))
+	return slices.MaxFunc([]time.Time{next, o.Since.Add(s.took[o.Kind] * 9 / 10)}, time.Time.Compare)
 }
 
-// due is when the set is read next.
-func (s *set) due(busy bool, period time.Duration) time.Time {
+// due is when the set is read next, with these operations under way.
+func (s *set) due(operations []v1alpha1.CloudOperation, busy bool, period time.Duration) time.Time {
 	if s.looking.failures > 0 {
 		return s.looking.until
 	}
@@ -130,8 +110,10 @@ func (s *set) due(busy bool, period time.Duration) time.Time {
 	if s.stale || busy && s.Busy != "" {
 		times = append(times, s.LookedAt.Add(lookChanged))
 	}
-	for _, o := range s.sent {
-		times = append(times, s.pollAt(o))
+	for i := range operations {
+		if _, ended := s.Ended[operations[i].Token]; operations[i].Sent && !ended {
+			times = append(times, s.pollAt(&operations[i]))
+		}
 	}
 	return slices.MinFunc(times, time.Time.Compare)
 }

@@ -93,9 +93,10 @@ func TestReasonOf(t *testing.T) {
 
 // A set is looked at each check period, and sooner while something is under way or has just changed.
 func TestDue(t *testing.T) {
+	var operations []v1alpha1.CloudOperation
 	adding := func(since, took time.Duration) func(*set) {
 		return func(s *set) {
-			s.sent["token"] = sent{v1alpha1.CloudOperationAdd, noon.Add(-since)}
+			operations = []v1alpha1.CloudOperation{{Kind: v1alpha1.CloudOperationAdd, Sent: true, Since: metav1.Time{Time: noon.Add(-since)}}}
 			s.took[v1alpha1.CloudOperationAdd] = took
 		}
 	}
@@ -116,9 +117,9 @@ func TestDue(t *testing.T) {
 		"short check periods":   {func(s *set) { s.LookedAt = noon.Add(-5*time.Minute + time.Second) }, true, -5*time.Minute + time.Second + lookBusy},
 	} {
 		s := newSet("pool")
-		s.LookedAt = noon
+		s.LookedAt, operations = noon, nil
 		tc.change(s)
-		if got := s.due(tc.busy, 5*time.Minute).Sub(noon); got != tc.want {
+		if got := s.due(operations, tc.busy, 5*time.Minute).Sub(noon); got != tc.want {
 			t.Errorf("%s: %s", name, got)
 		}
 	}

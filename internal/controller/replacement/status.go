@@ -154,7 +154,7 @@ func (p *pass) writeStatus(ctx context.Context) error {
 			p.recordProgress(t, &before[i])
 		}
 	}
-	if !equality.Semantic.DeepEqual(absentNodes(p.holder, p.UID, before), absentNodes(p.holder, p.UID, p.rollout.Status.Turns)) {
+	if !equality.Semantic.DeepEqual(absentNodes(p.Holder, p.UID, before), absentNodes(p.Holder, p.UID, p.rollout.Status.Turns)) {
 		p.Fleet.Changed() // Budgets count other Nodes now.
 	}
 	return nil
@@ -165,14 +165,14 @@ func (p *pass) recordProgress(t *machine.Turn, before *v1alpha1.MachineTurn) {
 	if before.Failed == nil && t.Failed != nil {
 		metrics.ObserveFailure(p.Name(), t.Failed.Reason, t.Failed.Time.Sub(t.Since.Time))
 		if t.Node != "" {
-			p.Happened(events.NodeUpdateFailed(t.Node, p.rollout, p.holder, t.Failed))
+			p.Happened(events.NodeUpdateFailed(t.Node, p.rollout, p.Holder, t.Failed))
 		}
 		p.Happened(events.NodeFailed(p.rollout, t.Failed.Message))
 	}
 	if t.Over && t.Updated {
 		metrics.ObserveTurn(p.Name(), p.Now.Sub(t.Since.Time))
 		if t.ReplacementNode != "" {
-			p.Happened(events.NodeReplaces(t.ReplacementNode, p.rollout, p.holder, before.Node, p.Now.Sub(t.Since.Time)))
+			p.Happened(events.NodeReplaces(t.ReplacementNode, p.rollout, p.Holder, before.Node, p.Now.Sub(t.Since.Time)))
 		}
 		p.Mention(events.MachinesReplaced(p.rollout, t.ScaleSet), cmp.Or(t.ReplacementNode, t.Replacement))
 	}

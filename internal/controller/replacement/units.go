@@ -74,8 +74,8 @@ func (p *pass) nodeOf(n *corev1.Node) *machine.Node {
 		Node: n, Claim: t.Claim, Unreadable: t.Unreadable,
 		Foreign:  slices.ContainsFunc(t.Claims, func(c v1alpha1.Claim) bool { return c.UID != p.UID && !c.RecordsResult() }),
 		Selected: p.selector.Matches(labels.Set(n.Labels)), OptedOut: n.Labels[p.optOut] == v1alpha1.LabelNodeRolloutDisabled,
-		Marked:      nodeturn.IsMarked(n, p.holder),
-		NoScaleDown: ours && by == p.holder, MayDisableScaleDown: !isSet && !ours,
+		Marked:      nodeturn.IsMarked(n, p.Holder),
+		NoScaleDown: ours && by == p.Holder, MayDisableScaleDown: !isSet && !ours,
 	}
 }
 
@@ -108,7 +108,7 @@ func (p *pass) judge(ctx context.Context) error {
 	rooms := p.world.Rooms(p.machineTurns)
 	for _, n := range p.Seen.Objects {
 		known := p.world.Nodes[n.Name]
-		if known == nil || inTurn[n.Name] || !known.Selected && known.Claim == nil && !known.Marked && !known.NoScaleDown && !nodeturn.Tainted(n, p.taint) {
+		if known == nil || inTurn[n.Name] || !known.Selected && known.Claim == nil && !known.Marked && !known.NoScaleDown && !nodeturn.Tainted(n, p.Taint) {
 			continue
 		}
 		s := p.world.JudgeNode(known, rooms)
@@ -176,7 +176,7 @@ func (p *pass) countUnmatched(n *machine.Node) {
 	for _, s := range p.memo.sets {
 		if s.Known && !s.LookedAt.After(n.CreationTimestamp.Time) && n.Spec.ProviderID != "" {
 			s.stale = true
-			p.at(s.due(true, p.checkPeriod))
+			p.at(s.due(nil, true, p.checkPeriod))
 		}
 	}
 }
