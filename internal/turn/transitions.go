@@ -40,8 +40,12 @@ func Transitions(before *v1alpha1.NodeRolloutStatus, r *v1alpha1.NodeRollout) (a
 	if now.RolledBack != "" && before.RolledBack == "" {
 		all = append(all, events.HostsRolledBack(r))
 	}
-	if why := IrreversibleNow(was.Message, is.Message); why != "" && r.Spec.Replacement == nil {
-		all = append(all, events.HostRollbackImpossible(r, why))
+	if why := IrreversibleNow(was.Message, is.Message); why != "" {
+		impossible := events.HostRollbackImpossible
+		if r.Spec.Replacement != nil {
+			impossible = events.RollbackImpossible
+		}
+		all = append(all, impossible(r, why))
 	}
 	wasReady := meta.IsStatusConditionTrue(before.Conditions, v1alpha1.ConditionReady)
 	if !wasReady && meta.IsStatusConditionTrue(now.Conditions, v1alpha1.ConditionReady) && now.Counts != nil && now.Counts.Total > 0 {

@@ -49,16 +49,16 @@ func (s *scaleSet) Describe(ctx context.Context) (cloud.Set, error) {
 			set.LimitTo(aws.ToString(t.Value))
 		}
 	}
-	all, err := s.c.templatesOf(ctx, g)
+	own, err := s.c.templateOf(ctx, g)
 	if cloud.KindOf(err) == cloud.KindInvalid {
 		set.Unfit, err = err.Error(), nil
 	}
 	if err != nil {
 		return cloud.Set{}, err
 	}
-	if len(all) > 0 {
-		set.Image, set.ImageID, set.Model = all[0].String(), all[0].image, model(g, all)
-		if set.ImageName, err = s.c.imageName(ctx, all[0].image); err != nil {
+	if own.id != "" {
+		set.Image, set.ImageID, set.Model = own.String(), own.image, model(g, own)
+		if set.ImageName, err = s.c.imageName(ctx, own.image); err != nil {
 			return cloud.Set{}, err
 		}
 	}
@@ -79,6 +79,8 @@ func unfitReason(g *types.AutoScalingGroup) string {
 		return "it has a warm pool, whose machines may be of another image"
 	case hasWeights(g):
 		return "its capacity is no number of machines: it has weights, or a capacity type other than units"
+	case slices.ContainsFunc(overrides(g), isOwn):
+		return "an override of its mixed instances policy has a launch template or an image of its own: make a group of each"
 	case mixesSpot(g):
 		return "its mixed instances policy has on-demand and spot instances, to which AWS offers no safe way to add one: make a group of each"
 	}
@@ -88,6 +90,11 @@ func unfitReason(g *types.AutoScalingGroup) string {
 		}
 	}
 	return ""
+}
+
+// isOwn reports whether machines of an override are made of something else than the group's launch template.
+func isOwn(o types.LaunchTemplateOverrides) bool {
+	return o.LaunchTemplateSpecification != nil || aws.ToString(o.ImageId) != ""
 }
 
 func hasWeights(g *types.AutoScalingGroup) bool {

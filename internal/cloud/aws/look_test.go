@@ -160,6 +160,21 @@ func TestDescribeMixed(t *testing.T) {
 	}
 }
 
+// A group whose overrides make machines of something else than its launch template is not touched.
+func TestUnfitOverrides(t *testing.T) {
+	t.Parallel()
+	for want, o := range map[string]types.LaunchTemplateOverrides{
+		"": {InstanceType: aws.String("m7i.large")},
+		"an override of its mixed instances policy has a launch template or an image of its own: make a group of each": {
+			LaunchTemplateSpecification: &types.LaunchTemplateSpecification{LaunchTemplateId: aws.String("lt-2")},
+		},
+	} {
+		expect(t, "why it is unfit", want, unfitReason(&types.AutoScalingGroup{MixedInstancesPolicy: &types.MixedInstancesPolicy{LaunchTemplate: &types.LaunchTemplate{
+			LaunchTemplateSpecification: &types.LaunchTemplateSpecification{LaunchTemplateId: aws.String("lt-1")}, Overrides: []types.LaunchTemplateOverrides{o},
+		}}}))
+	}
+}
+
 func TestNoSuchGroup(t *testing.T) {
 	t.Parallel()
 	a := start(t, nil)
@@ -246,11 +261,7 @@ func TestUpToDate(t *testing.T) {
 	spec := func(id, version string) *types.LaunchTemplateSpecification {
 		return &types.LaunchTemplateSpecification{LaunchTemplateId: aws.String(id), Version: aws.String(version)}
 	}
-	group := &types.AutoScalingGroup{MixedInstancesPolicy: &types.MixedInstancesPolicy{LaunchTemplate: &types.LaunchTemplate{
-		LaunchTemplateSpecification: spec("lt-1", "$Latest"),
-		Overrides:                   []types.LaunchTemplateOverrides{{LaunchTemplateSpecification: spec("lt-2", "3")}, {ImageId: aws.String("ami-override")}},
-	}}}
-	made := []template{{id: "lt-1", version: "7", image: "ami-1"}, {id: "lt-2", version: "3"}}
+	made := template{id: "lt-1", version: "7", image: "ami-1"}
 	for _, tc := range []struct {
 		name     string
 		instance types.Instance
@@ -261,14 +272,12 @@ func TestUpToDate(t *testing.T) {
 		{"the version, an image that is not known", types.Instance{LaunchTemplate: spec("lt-1", "7")}, "", true},
 		{"the version, another image", types.Instance{LaunchTemplate: spec("lt-1", "7")}, "ami-2", false},
 		{"its root volume was replaced", types.Instance{LaunchTemplate: spec("lt-1", "7"), ImageId: aws.String("ami-2")}, "ami-1", false},
-		{"the image of an override", types.Instance{LaunchTemplate: spec("lt-1", "7"), ImageId: aws.String("ami-override")}, "ami-1", true},
 		{"another version", types.Instance{LaunchTemplate: spec("lt-1", "6")}, "ami-1", false},
-		{"the template of an override", types.Instance{LaunchTemplate: spec("lt-2", "3")}, "ami-9", true},
 		{"another template", types.Instance{LaunchTemplate: spec("lt-3", "7")}, "ami-1", false},
 		{"a launch configuration", types.Instance{LaunchConfigurationName: aws.String("old")}, "ami-1", false},
 		{"nothing", types.Instance{}, "ami-1", false},
 	} {
-		if got := upToDate(group, made, &tc.instance, tc.image); got != tc.want {
+		if got := upToDate(made, &tc.instance, tc.image); got != tc.want {
 			t.Errorf("%s: %t", tc.name, got)
 		}
 	}

@@ -21,7 +21,7 @@ func (s *scaleSet) Machines(ctx context.Context) ([]cloud.Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := s.c.templatesOf(ctx, g)
+	own, err := s.c.templateOf(ctx, g)
 	if err != nil && cloud.KindOf(err) != cloud.KindInvalid {
 		return nil, err
 	}
@@ -37,7 +37,7 @@ func (s *scaleSet) Machines(ctx context.Context) ([]cloud.Machine, error) {
 		id, zone := aws.ToString(i.InstanceId), aws.ToString(i.AvailabilityZone)
 		vm := instances[id]
 		m := cloud.Machine{
-			ID: id, ProviderID: "aws:///" + zone + "/" + id, Zone: zone, UpToDate: upToDate(g, all, &i, aws.ToString(vm.ImageId)), Created: aws.ToTime(vm.LaunchTime),
+			ID: id, ProviderID: "aws:///" + zone + "/" + id, Zone: zone, UpToDate: upToDate(own, &i, aws.ToString(vm.ImageId)), Created: aws.ToTime(vm.LaunchTime),
 		}
 		m.State, m.Message = stateOf(&i, vm)
 		if isStandby(&i) {

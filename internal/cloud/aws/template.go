@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
-	"slices"
 	"strconv"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -79,51 +78,31 @@ func (c *Cloud) resolve(ctx context.Context, s *types.LaunchTemplateSpecificatio
 	return t, nil
 }
 
-// templatesOf are the versions of launch templates that a group makes machines of: its own first, then those of overrides.
-func (c *Cloud) templatesOf(ctx context.Context, g *types.AutoScalingGroup) ([]template, error) {
-	specs := []*types.LaunchTemplateSpecification{specification(g)}
-	for _, o := range overrides(g) {
-		specs = append(specs, o.LaunchTemplateSpecification)
+// templateOf is the version of a launch template that a group makes machines of; empty where it has none.
+func (c *Cloud) templateOf(ctx context.Context, g *types.AutoScalingGroup) (template, error) {
+	if own := specification(g); own != nil {
+		return c.resolve(ctx, own)
 	}
-	var all []template
-	for _, s := range specs {
-		if s == nil {
-			continue
-		}
-		t, err := c.resolve(ctx, s)
-		if err != nil {
-			return nil, err
-		}
-		if !slices.Contains(all, t) {
-			all = append(all, t)
-		}
-	}
-	return all, nil
+	return template{}, nil
 }
 
-// model identifies the versions, AMIs and overrides that a group makes machines of.
-func model(g *types.AutoScalingGroup, all []template) string {
-	m := all[0].String() + "/" + all[0].image
+// model identifies the version, AMI and overrides that a group makes machines of.
+func model(g *types.AutoScalingGroup, own template) string {
+	m := own.String() + "/" + own.image
 	if g.MixedInstancesPolicy == nil {
 		return m
 	}
 	h := sha256.New()
-	fmt.Fprintln(h, all)
+	fmt.Fprintln(h, []template{own})
 	_ = json.NewEncoder(h).Encode(overrides(g)) // Plain data always encodes.
 	return fmt.Sprintf("%s/%.4x", m, h.Sum(nil))
 }
 
-// upToDate reports whether an instance has a launch template version and AMI of its group. image is its AMI, if known.
-func upToDate(g *types.AutoScalingGroup, all []template, i *types.Instance, image string) bool {
-	if i.LaunchTemplate == nil {
-		return false
-	}
+// upToDate reports whether an instance has the launch template version and AMI of its group. image is its AMI, if known.
+func upToDate(own template, i *types.Instance, image string) bool {
 	image = cmp.Or(aws.ToString(i.ImageId), image)
-	overridden := slices.ContainsFunc(overrides(g), func(o types.LaunchTemplateOverrides) bool { return aws.ToString(o.ImageId) == image })
-	return slices.ContainsFunc(all, func(t template) bool {
-		return aws.ToString(i.LaunchTemplate.LaunchTemplateId) == t.id && aws.ToString(i.LaunchTemplate.Version) == t.version &&
-			(overridden || image == "" || t.image == "" || image == t.image)
-	})
+	return i.LaunchTemplate != nil && own.id != "" && aws.ToString(i.LaunchTemplate.LaunchTemplateId) == own.id &&
+		aws.ToString(i.LaunchTemplate.Version) == own.version && (image == "" || own.image == "" || image == own.image)
 }
 
 // imageName is the name of an AMI, or its id where it no longer exists.

@@ -62,17 +62,15 @@ func absentNodes(holder string, uid types.UID, turns []v1alpha1.MachineTurn) (al
 	return all
 }
 
-// recordEvicted copies the evictions of the deleted Node to the replacement's Node. After that, budgets do not need the absent Node.
-func (p *pass) recordEvicted(ctx context.Context, t *machine.Turn, replacement *machine.Node) error {
-	evicted, err := node.ParseEvicted(absentNodes(p.Holder, p.UID, []v1alpha1.MachineTurn{t.MachineTurn})[0].Annotations)
+// recordEvicted copies the evictions from a Node that is deleted to the replacement's Node, where budgets count them.
+func (p *pass) recordEvicted(ctx context.Context, from *corev1.Node, replacement *machine.Node) error {
+	evicted, err := node.ParseEvicted(from.Annotations)
 	if err != nil {
-		log.FromContext(ctx).Error(err, "a record of evictions is dropped with its node", "node", t.Absent.Name)
+		log.FromContext(ctx).Error(err, "a record of evictions is dropped with its node", "node", from.Name)
+	}
+	if len(evicted) == 0 {
+		return nil
 	}
 	p.Fleet.ExpectRecord(replacement.Name)
-	if err := node.RecordEvicted(ctx, p.Client, replacement.Node, evicted...); err != nil {
-		return err
-	}
-	t.Absent = nil
-	p.soon()
-	return nil
+	return node.RecordEvicted(ctx, p.Client, replacement.Node, evicted...)
 }

@@ -29,9 +29,11 @@ const disableScaleDownAfter = time.Minute
 func (m mechanism) Take(ctx context.Context, u *unit) error {
 	t, n := u.turn, m.world.ReplacementNode(u.turn)
 	if t.Absent != nil && len(t.Absent.Evicted) > 0 && n != nil && m.world.Nodes[t.Node] == nil {
-		if err := m.recordEvicted(ctx, t, n); err != nil {
+		if err := m.recordEvicted(ctx, absentNodes(m.Holder, m.UID, []v1alpha1.MachineTurn{t.MachineTurn})[0], n); err != nil {
 			return err
 		}
+		t.Absent = nil
+		m.soon()
 	}
 	waits := t.Phase != v1alpha1.MachineSoaking && t.Phase != v1alpha1.MachineDiscarding
 	if waits && n != nil && n.MayDisableScaleDown && m.Now.After(n.CreationTimestamp.Add(disableScaleDownAfter)) {
@@ -128,10 +130,8 @@ func (p *pass) deleteNode(ctx context.Context, t *machine.Turn, n *machine.Node)
 		t.Message = "the cloud says that the machine of Node " + n.Name + " is gone, and the Node is Ready: the Node is deleted when it is no longer Ready"
 		return nil
 	}
-	replacement := p.world.ReplacementNode(t)
-	if evicted, err := node.ParseEvicted(n.Annotations); err == nil && len(evicted) > 0 && replacement != nil && !t.OnReplacement {
-		p.Fleet.ExpectRecord(replacement.Name)
-		if err := node.RecordEvicted(ctx, p.Client, replacement.Node, evicted...); client.IgnoreNotFound(err) != nil {
+	if replacement := p.world.ReplacementNode(t); replacement != nil && !t.OnReplacement {
+		if err := p.recordEvicted(ctx, n.Node, replacement); client.IgnoreNotFound(err) != nil {
 			return err
 		}
 	}

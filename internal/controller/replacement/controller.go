@@ -103,10 +103,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 		return wake, err
 	}
 	if now := c.Clock.Now(); c.Reports.IsStale(stored.GetUID(), stored.GetResourceVersion(), now) {
-		// The status in the cache may list operations that were withdrawn, and they must not be sent. Budgets read absent Nodes from the cache.
-		if stored = c.memo(key, stored.GetUID()).written; stored == nil || len(absentNodes("", "", turnof.StatusOf(stored).Turns)) > 0 {
-			return now.Add(fleet.Coalesce), nil
-		}
+		return now.Add(fleet.Coalesce), nil // It may list operations that were withdrawn, and they must not be sent. Budgets read absent Nodes from it.
 	}
 	// Later changes may be missing from the snapshot. They wake the rollout until it is known to wait for nothing.
 	c.Waiting.Set(key, true)

@@ -195,9 +195,6 @@ func (p *pass) id(uid string) string { return nodeturn.Digest(string(p.UID), uid
 // or only detects.
 func (p *pass) rollBack() {
 	strategy := p.rollout.Spec.Strategy
-	if p.Decision.Halted == nil {
-		p.memo.impossible = ""
-	}
 	if p.Decision.Halted == nil || !p.replacement.Rollback || p.rules.DetectOnly || p.rules.Ending || strategy != nil && strategy.Paused {
 		return
 	}
@@ -217,14 +214,9 @@ func (p *pass) rollBack() {
 		}
 		p.orders = append(p.orders, machine.Batch{Set: s, Kind: v1alpha1.CloudOperationSetImage, Image: image})
 	}
-	why := strings.Join(impossible, ", ")
-	if why != "" {
-		p.CannotRollBack(why)
+	if len(impossible) > 0 {
+		p.CannotRollBack(strings.Join(impossible, ", "))
 	}
-	if why != "" && why != p.memo.impossible {
-		p.Happened(events.RollbackImpossible(p.rollout, why))
-	}
-	p.memo.impossible = why
 }
 
 // hasFailures reports whether turns of a set have failed with its present model.

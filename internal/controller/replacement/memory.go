@@ -5,7 +5,6 @@ package replacement
 import (
 	"time"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -16,14 +15,10 @@ type memo struct {
 	places map[string]string
 	found  time.Time
 	sets   map[string]*set
-	// written is the NodeRollout with its status as it was written last. The cache may not show it yet.
-	written *unstructured.Unstructured
 	// trouble delays the next attempt to find scale sets.
 	trouble trouble
 	// left are the nodes of turns that have left the control plane.
 	left map[string]bool
-	// impossible is the reason in the last Event that images can't be restored.
-	impossible string
 }
 
 // memo returns a NodeRollout's memo.

@@ -57,7 +57,7 @@ func passOf(t *testing.T, status v1alpha1.NodeRolloutStatus, nodes ...*corev1.No
 	}
 	of := &Controller{
 		Engine: &turnof.Engine{
-			Kind: turnof.Kind, Clock: testingclock.NewFakePassiveClock(noon), Client: c, Reports: fleet.NewReports(fleet.StatusDelay), Waves: &fleet.Waves{}, Waiting: &fleet.Waiters{},
+			Kind: turnof.Kind, Clock: testingclock.NewFakePassiveClock(noon), Client: c, Reports: fleet.NewReports(fleet.StatusDelay), Waiting: &fleet.Waiters{},
 			Works: turnof.NewWorks(nil),
 		},
 	}
@@ -948,10 +948,9 @@ func TestAbsentNodes(t *testing.T) {
 		}
 	}
 	count("old")
-	now := &machine.Turn{MachineTurn: turn}
 	p.Fleet = fleet.New(p.Clock, p.Client, nil)
-	if err := p.recordEvicted(t.Context(), now, p.world.Nodes["new"]); err != nil || now.Absent != nil {
-		t.Fatal(err, now.Absent)
+	if err := p.recordEvicted(t.Context(), absentNodes(p.Holder, p.UID, p.rollout.Status.Turns)[0], p.world.Nodes["new"]); err != nil {
+		t.Fatal(err)
 	}
 	replacement := &corev1.Node{}
 	if err := p.Client.Get(t.Context(), types.NamespacedName{Name: "new"}, replacement); err != nil || replacement.Annotations[v1alpha1.AnnotationEvicted] != `["ReplicaSet/shop/cart"]` {

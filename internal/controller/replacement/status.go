@@ -148,7 +148,7 @@ func (p *pass) writeStatus(ctx context.Context) error {
 		p.unwritten = true
 		return err
 	}
-	p.stored, p.memo.written = changed, changed
+	p.stored = changed
 	for _, t := range p.machineTurns {
 		if i := slices.IndexFunc(before, func(b v1alpha1.MachineTurn) bool { return b.Turn == t.Turn }); i >= 0 {
 			p.recordProgress(t, &before[i])
