@@ -541,6 +541,7 @@ func TestCompleteImages(t *testing.T) {
 			nodeState(v1alpha1.UnitOutdated, func(s *machine.NodeState) { s.Counted = false }),
 			nodeState(v1alpha1.UnitOutdated, func(s *machine.NodeState) { s.Unit.OptedOut = true }),
 			nodeState(v1alpha1.UnitOutdated, func(s *machine.NodeState) { s.Machine.Protected = true }),
+			nodeState(v1alpha1.UnitOutdated, func(s *machine.NodeState) { s.Machine.Aside = "it is in standby" }),
 			nodeState(v1alpha1.UnitFailed, func(s *machine.NodeState) { s.Unit.Skipped = true }),
 		}, true, true},
 		"only such":       {[]func(*pass){nodeState(v1alpha1.UnitUpdated, func(s *machine.NodeState) { s.Unit.OptedOut = true })}, false, true},

@@ -127,9 +127,6 @@ func (s *set) update(d cloud.Set, machines []cloud.Machine, ours []string, now t
 	s.Set.Set, s.Machines, s.Known, s.Deleted, s.LookedAt = d, machines, true, false, now
 	s.looking, s.changed, s.stale, s.unfound = trouble{}, false, false, time.Time{}
 	clear(s.unprotected)
-	for i := range s.Machines {
-		s.Machines[i].Protected = s.Machines[i].Protected || s.Machines[i].Aside != ""
-	}
 	s.Missing = machine.StillMissing(s.Missing, s.Machines, ours, now)
 }
 

@@ -165,16 +165,6 @@ func TestResolveStrategy(t *testing.T) {
 	}
 }
 
-// What people have set aside is not to be deleted, as what is protected.
-func TestSetAside(t *testing.T) {
-	s := newSet("set")
-	s.update(cloud.Set{}, []cloud.Machine{{ID: "a"}, {ID: "b", Aside: "it is in standby"}, {ID: "c", Protected: true}}, nil, noon)
-	want := []cloud.Machine{{ID: "a"}, {ID: "b", Protected: true, Aside: "it is in standby"}, {ID: "c", Protected: true}}
-	if !slices.Equal(s.Machines, want) {
-		t.Errorf("%+v", s.Machines)
-	}
-}
-
 // What an addition has made so far is told while it goes on, and not where the cloud may take it away again.
 func TestAddedSoFar(t *testing.T) {
 	for _, overprovisions := range []bool{false, true} {

@@ -93,7 +93,7 @@ func (p *pass) isComplete(s *machine.Set) bool {
 		case n.Set != s || !n.Counted || n.Unit.OptedOut || n.Unit.Skipped:
 		case n.Unit.State == v1alpha1.UnitUpdated:
 			updated = true
-		case !n.Machine.Protected:
+		case !n.Machine.Protected && n.Machine.Aside == "":
 			return false
 		}
 	}

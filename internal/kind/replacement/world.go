@@ -53,7 +53,7 @@ type Ended struct {
 	Message string
 }
 
-// Set is a scale set as it was read last. A machine that people have set aside counts as protected.
+// Set is a scale set as it was read last.
 type Set struct {
 	cloud.Set
 	Machines []cloud.Machine
