@@ -24,8 +24,8 @@ import (
 const Coalesce = 50 * time.Millisecond
 
 // perIdle is how much longer the rollouts without a turn in progress wait after a change, for each rollout that the change wakes. So thousands that
-// wait on the same nodes leave time to others, and a dozen look at once.
-const perIdle = 4 * time.Millisecond
+// wait on the same nodes leave time to others, and two dozen look at once.
+const perIdle = 2 * time.Millisecond
 
 // Waiters are the rollouts of one controller that wait for a budget. They also enqueue rollouts for causes that no watch of the controller shows.
 type Waiters struct {

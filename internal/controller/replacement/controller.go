@@ -103,7 +103,8 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 		return wake, err
 	}
 	if now := c.Clock.Now(); c.Reports.IsStale(stored.GetUID(), stored.GetResourceVersion(), now) {
-		return now.Add(fleet.Coalesce), nil // It may list operations that were withdrawn, and they must not be sent. Budgets read absent Nodes from it.
+		// It may list operations that were withdrawn, and they must not be sent. Budgets read absent Nodes from it.
+		return now.Add(fleet.Coalesce / 5), nil
 	}
 	// Later changes may be missing from the snapshot. They wake the rollout until it is known to wait for nothing.
 	c.Waiting.Set(key, true)

@@ -12,6 +12,7 @@ package history
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"slices"
 	"strings"
 	"time"
@@ -22,8 +23,9 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
-// Limits of a history, besides v1alpha1.MaxRuns. The texts are limited in bytes.
+// Limits of a history, besides v1alpha1.MaxRuns. MaxSize is in bytes of JSON, the others of texts are in bytes.
 const (
+	MaxSize        = 16 << 10
 	maxListed      = 5 // Failures, and waits.
 	maxRevision    = 256
 	maxNameOfField = 128
@@ -78,7 +80,10 @@ func Next(before []v1alpha1.Run, o Observation, now time.Time) []v1alpha1.Run {
 		AddTurns(runs, o.Took...)
 		advance(r, &o, at)
 	}
-	return runs[:min(len(runs), v1alpha1.MaxRuns)]
+	for len(runs) > 1 && (len(runs) > v1alpha1.MaxRuns || size(runs) > MaxSize) {
+		runs = runs[:len(runs)-1]
+	}
+	return runs
 }
 
 // advance updates a run that goes on.
@@ -184,6 +189,14 @@ func LastManager(all []metav1.ManagedFieldsEntry) (last []metav1.ManagedFieldsEn
 		}
 	}
 	return last
+}
+
+func size(runs []v1alpha1.Run) int {
+	text, err := json.Marshal(runs)
+	if err != nil {
+		panic(err) // Runs always marshal.
+	}
+	return len(text)
 }
 
 // cut shortens text to n bytes.

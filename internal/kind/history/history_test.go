@@ -186,7 +186,7 @@ func check(t *testing.T, seed uint64, runs []v1alpha1.Run) {
 		}
 		seen[r.Revision] = true
 	}
-	if text, err := json.Marshal(runs); err != nil || len(text) > 40<<10 || len(runs) > v1alpha1.MaxRuns {
+	if text, err := json.Marshal(runs); err != nil || len(text) > history.MaxSize || len(runs) > v1alpha1.MaxRuns {
 		t.Fatalf("seed %d: %d runs of %d bytes, %v", seed, len(runs), len(text), err)
 	}
 }
