@@ -13,7 +13,6 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
-	"moult.dev/moult/internal/cli/source"
 	"moult.dev/moult/internal/view"
 )
 
@@ -27,9 +26,8 @@ func TestPagesAtOnce(t *testing.T) {
 	for i := range 5 {
 		nodes = append(nodes, *previewNode(fmt.Sprint("node-", i)))
 	}
-	found := source.Found{Plans: []upgradev1.Plan{plan}}
 	pages := NewPages(clocktesting.NewFakeClock(now), nil)
-	pages.cluster, pages.found, pages.now = view.See(found.Plans, nodes, nil, now), found, now
+	pages.cluster, pages.now = view.See([]upgradev1.Plan{plan}, nodes, nil, now), now
 	var group sync.WaitGroup
 	for i := range 20 {
 		group.Go(func() {

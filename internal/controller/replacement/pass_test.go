@@ -627,16 +627,6 @@ func TestRollBack(t *testing.T) {
 			t.Errorf("got %s", p.Decision.Halted.Message)
 		}
 	}
-	if len(p.Pending) != 1 || p.Pending[0].Reason != "RollbackImpossible" {
-		t.Errorf("%+v", p.Pending)
-	}
-	halted := p.Decision.Halted
-	p.Decision.Halted = nil
-	p.rollBack()
-	p.Decision.Halted = halted
-	if p.rollBack(); len(p.Pending) != 2 {
-		t.Errorf("halted again: %+v", p.Pending)
-	}
 	p.orders, p.rollout.Spec.Strategy = nil, &v1alpha1.Strategy{Paused: true}
 	if p.rollBack(); len(p.orders) > 0 {
 		t.Errorf("one that is paused orders %+v", p.orders)

@@ -188,7 +188,7 @@ func TestStaleStatus(t *testing.T) {
 		acts := version == "100"
 		c.Reports.Written("uid", version, noon)
 		result, err := c.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(rollout)})
-		if err != nil || asked != acts || !acts && result.RequeueAfter != fleet.Coalesce {
+		if err != nil || asked != acts || !acts && result.RequeueAfter != fleet.Coalesce/5 {
 			t.Errorf("after a write with resourceVersion %s: the cloud was asked: %t, again after %s, %v", version, asked, result.RequeueAfter, err)
 		}
 		asked = false
