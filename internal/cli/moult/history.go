@@ -72,6 +72,9 @@ A rollout keeps its last 10 runs: of one that runs more often, older runs are mi
 		if err != nil {
 			return err
 		}
+		if len(s.rollouts) == 0 {
+			fmt.Fprintln(c.ErrOut, src.Nothing("rollouts"))
+		}
 		return c.printReport(view.NewReport(s.rollouts, c.clock.Now().Add(-time.Duration(since))), &output)
 	})
 }
