@@ -74,7 +74,7 @@ func (n *Notification) Message() string {
 	}[n.Event]
 	text := fmt.Sprintf("%s %s: revision %s, %d of %d nodes updated", n.Rollout.Subject(), what, n.Run.Revision, n.Run.Updated, n.Run.Total)
 	if failed := failures(n.Run); failed > 0 {
-		text += fmt.Sprintf(", %d failures", failed)
+		text += fmt.Sprintf(", failures: %d", failed)
 	}
 	if reason := n.reason(); reason != "" {
 		text += fmt.Sprintf(", reason %s", reason)

@@ -185,7 +185,7 @@ func TestCloudEvent(t *testing.T) {
    "failed": 3
   },
   "reason": "DrainTimeout",
-  "message": "Plan/system-upgrade/k3s has failed on a node: revision v1.33, 1 of 3 nodes updated, 3 failures, reason DrainTimeout."
+  "message": "Plan/system-upgrade/k3s has failed on a node: revision v1.33, 1 of 3 nodes updated, failures: 3, reason DrainTimeout."
  }
 }`
 	if diff := cmp.Diff(want, string(got)); diff != "" {

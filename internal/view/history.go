@@ -30,6 +30,9 @@ func HistoryRows(runs []v1alpha1.Run) (rows [][]string) {
 		for _, w := range r.Waits {
 			waits = append(waits, string(w.Reason)+" "+people(w.Seconds))
 		}
+		if r.Waiting != nil {
+			waits = append(waits, string(r.Waiting.Reason)+" since "+stamp(&r.Waiting.Since))
+		}
 		turns, result := "", string(r.Result)
 		if t := r.Turns; t != nil {
 			turns = people(int64(t.MedianSeconds)) + "/" + people(int64(t.P95Seconds))

@@ -23,7 +23,7 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
-// Limits of a history, besides v1alpha1.MaxRuns. MaxSize is in bytes of JSON, the others of texts are in bytes.
+// Limits of a history, besides v1alpha1.MaxRuns: MaxSize in bytes of JSON, maxListed a count, the others in bytes of text.
 const (
 	MaxSize        = 16 << 10
 	maxListed      = 5 // Failures, and waits.
@@ -68,7 +68,9 @@ func Next(before []v1alpha1.Run, o Observation, now time.Time) []v1alpha1.Run {
 			end(&runs[0], v1alpha1.RunSuperseded, at)
 		}
 	}
-	if len(runs) == 0 || runs[0].Revision != o.Revision || runs[0].Result == v1alpha1.RunSuperseded {
+	// A node that comes later begins no run, unless a person must know of it.
+	again := len(runs) > 0 && runs[0].EndedAt != nil && !o.Complete && (o.Halted || o.Counts.Failed > 0)
+	if again || len(runs) == 0 || runs[0].Revision != o.Revision || runs[0].Result == v1alpha1.RunSuperseded {
 		if c := &o.Counts; o.Complete || c.Waiting+c.Updating+c.Failed == 0 {
 			return runs
 		}

@@ -106,6 +106,10 @@ func TestRuns(t *testing.T) {
 		"an unknown revision":          {[]observed{of(0, "", counts(3, 0, 0, 0))}, nil},
 		"complete":                     {whole, []v1alpha1.Run{complete}},
 		"a later node does not reopen": {append(whole, of(99, "v2", counts(3, 2, 1, 0))), []v1alpha1.Run{later}},
+		"a later node fails": {append(whole, of(99, "v2", counts(3, 2, 0, 1)).with(fails(1))), []v1alpha1.Run{{
+			Revision: "v2", CreatedBy: "kubectl", CreatedAt: *at(99), StartedAt: at(99), FailedAt: at(99), HaltedAt: at(99), Total: 3, Updated: 2,
+			Failures: []v1alpha1.RunFailure{{Reason: v1alpha1.ReasonJobFailed, Nodes: 1}}, Ongoing: []v1alpha1.RunState{v1alpha1.RunFailed, v1alpha1.RunHalted},
+		}, complete}},
 		"the failed are counted once": {[]observed{
 			of(0, "v2", counts(3, 0, 0, 0)), of(5, "v2", counts(3, 0, 0, 1)).with(fails(1)), of(6, "v2", counts(3, 0, 0, 2)).with(fails(2)),
 			of(7, "v2", counts(3, 0, 0, 1)).with(fails(1)), of(9, "v3", counts(3, 3, 0, 0)),
@@ -177,7 +181,7 @@ func check(t *testing.T, seed uint64, runs []v1alpha1.Run) {
 		r := &runs[i]
 		ended := r.EndedAt != nil
 		switch {
-		case seen[r.Revision]:
+		case seen[r.Revision] && runs[i-1].FailedAt == nil && runs[i-1].HaltedAt == nil:
 			t.Fatalf("seed %d: revision %s has two runs", seed, r.Revision)
 		case !ended && i > 0, ended != (r.Result != ""), ended && (len(r.Ongoing) > 0 || r.Waiting != nil || r.Turns != nil && r.Turns.Buckets != nil):
 			t.Fatalf("seed %d: run %d: %+v", seed, i, r)
