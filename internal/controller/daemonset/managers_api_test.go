@@ -60,7 +60,8 @@ func TestAPIFieldManagers(t *testing.T) {
 	for i := range 2 {
 		apply("argocd-controller", map[string]any{"spec": map[string]any{
 			"template": map[string]any{
-				"metadata": map[string]any{"labels": map[string]any{"app": "agent"}},
+				// A status is written once a second.
+				"metadata": map[string]any{"labels": map[string]any{"app": "agent"}, "annotations": map[string]any{"test.moult.dev/start-seconds": "2"}},
 				"spec":     map[string]any{"containers": []any{map[string]any{"name": "c", "image": fmt.Sprint("image:", i)}}},
 			},
 			"strategy": map[string]any{"rollingUpdate": map[string]any{"maxUnavailable": "100%"}},
