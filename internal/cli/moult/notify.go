@@ -30,12 +30,10 @@ func newNotify(c command) *cobra.Command {
 The webhooks are in the Secret moult-notifications in the operator's namespace. You need the right to patch the ConfigMap of that name.`,
 		`  kubectl moult notify --test
   kubectl moult notify --test --timeout 1m`)
-	test := cmd.Flags().Bool("test", false, "Send a test. It is required.")
+	cmd.Flags().Bool("test", false, "Send a test. It is required.")
+	_ = cmd.MarkFlagRequired("test") // It is there.
 	cmd.Flags().StringVar(&namespace, "operator-namespace", "", "The operator's namespace. Default: that of the Deployment with the label app.kubernetes.io/name=moult.")
 	return source.Verb(c.cluster, cmd, nil, func(ctx context.Context, src *source.Source, _ source.Target) error {
-		if !*test {
-			return errors.New("say --test: notifications are sent by the operator, and this command only tests them")
-		}
 		if namespace == "" {
 			found, err := source.ReadLabelled[appsv1.Deployment](ctx, src, source.Deployment, "moult")
 			if err != nil {

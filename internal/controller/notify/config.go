@@ -10,7 +10,6 @@ import (
 	"strings"
 	"unicode"
 
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 
@@ -66,13 +65,12 @@ func readConfig(data map[string][]byte) ([]webhook, error) {
 	if n := len(c.Webhooks); n == 0 || n > maxWebhooks {
 		return nil, fmt.Errorf("%s: webhooks must have 1 to %d entries", keyConfig, maxWebhooks)
 	}
-	names := sets.New[string]()
 	for i := range c.Webhooks {
 		w := &c.Webhooks[i]
-		if err := w.check(names.Has(w.Name)); err != nil {
+		isTaken := slices.ContainsFunc(c.Webhooks[:i], func(before webhook) bool { return before.Name == w.Name })
+		if err := w.check(isTaken); err != nil {
 			return nil, fmt.Errorf("%s: webhooks[%d].%w", keyConfig, i, err)
 		}
-		names.Insert(w.Name)
 	}
 	return c.Webhooks, nil
 }

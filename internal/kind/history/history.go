@@ -202,9 +202,4 @@ func size(runs []v1alpha1.Run) int {
 }
 
 // cut shortens text to n bytes.
-func cut(text string, n int) string {
-	if len(text) <= n {
-		return text
-	}
-	return strings.ToValidUTF8(text[:n], "")
-}
+func cut(text string, n int) string { return strings.ToValidUTF8(text[:min(len(text), n)], "") }
