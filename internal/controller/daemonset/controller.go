@@ -180,10 +180,15 @@ func (p *pass) run(ctx context.Context) error {
 	return errors.Join(p.apply(ctx), p.report(ctx))
 }
 
-// decide decides what is done, and tells the fleet where pods are being replaced. It decides as a rollout does that claims nodes: alone, with a
-// snapshot that shows all claims. So no turn claims a node whose pod is about to be replaced, and no pod is replaced on a node that was claimed a
-// moment ago. A lock of this process is enough, because only the leader decides.
+// decide decides what is done, and tells the fleet where pods are being replaced. If pods may be replaced, it decides as a rollout does that
+// claims nodes: alone, with a snapshot that shows all claims. So no turn claims a node whose pod is about to be replaced, and no pod is replaced
+// on a node that was claimed a moment ago. A lock of this process is enough, because only the leader decides.
 func (p *pass) decide(ctx context.Context) error {
+	if !p.MayReplace() {
+		p.Decide()
+		p.fleet.SetReplaced(p.key, p.Replaced())
+		return nil
+	}
 	return p.fleet.AdmitFor(ctx, p.workload(), func(now fleet.Snapshot) error {
 		p.Fleet = now.Fleet
 		if p.Canary != nil {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -28,7 +29,7 @@ func (p *pass) revise(ctx context.Context) (again bool, err error) {
 	case p.Active != p.Target && p.Strategy.Canary == nil && !daemonset.HasFailed(p.Target):
 		return true, p.activate(ctx, p.Target)
 	}
-	return false, p.adopt(ctx)
+	return false, errors.Join(p.copySelector(ctx), p.adopt(ctx))
 }
 
 // adopt makes the ExtendedDaemonSet the owner of ReplicaSets without an owner, so that garbage collection deletes them. It first reads
@@ -88,6 +89,21 @@ func (p *pass) activate(ctx context.Context, rs *daemonset.ReplicaSet) error {
 		p.events.Emit(events.CanaryPromoted(p.EDS, rs.Name))
 	case before != "":
 		p.events.Emit(events.ReplicaSetActivated(p.EDS, rs.Name))
+	}
+	return nil
+}
+
+// copySelector copies the ExtendedDaemonSet's selector to its ReplicaSets, where people look it up.
+func (p *pass) copySelector(ctx context.Context) error {
+	for _, rs := range []*daemonset.ReplicaSet{p.Target, p.Active} {
+		if equality.Semantic.DeepEqual(rs.Spec.Selector, p.Spec.Selector) {
+			continue
+		}
+		changed := rs.DeepCopy()
+		changed.Spec.Selector = p.Spec.Selector
+		if err := p.client.Patch(ctx, changed, client.MergeFrom(rs)); err != nil {
+			return fmt.Errorf("writing the selector of revision %s, %w", rs.Name, err)
+		}
 	}
 	return nil
 }

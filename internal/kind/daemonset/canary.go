@@ -64,6 +64,7 @@ func (j *Judge) StartCanary() []string {
 	j.Canary = &Canary{PausedByHand: j.Annotated(edsv1.AnnotationCanaryPaused), Wanted: max(1, replicas)}
 	before := ptr.Deref(j.EDS.Status.Canary, edsv1.ExtendedDaemonSetStatusCanary{}).Nodes
 	j.findFits()
+	j.findHeld()
 	return PickCanaries(j.Strategy.Canary, j.Canary.Wanted, before, j.States)
 }
 
@@ -80,6 +81,22 @@ func (j *Judge) findFits() {
 		inTurn := slices.ContainsFunc(s.Claims, func(c v1alpha1.Claim) bool { return c.Failed == nil })
 		s.Fits = (place.Create || place.Keep && (s.NodeProblem != "" || s.Current != nil)) && (inTurn || s.mayHaveBroken() || !j.isAbsent(s.Node))
 	}
+}
+
+// findHeld finds on which nodes outside of the canary a budget lets no canary start: it is paused, or its window or gate is closed.
+func (j *Judge) findHeld() {
+	var units []rollout.Unit
+	for _, s := range j.States {
+		if s.Held = false; s.Fits && !s.Canary && len(j.Fleet.Budgets) > 0 {
+			units = append(units, rollout.Unit{Node: s.Node.Name, State: v1alpha1.UnitOutdated})
+		}
+	}
+	d := rollout.Decide(rollout.Strategy{UID: j.EDS.UID, MaxConcurrent: len(units), Claimless: true}, units, j.Fleet, j.Now)
+	for _, w := range d.Waiting {
+		// Numbers are for pods that are replaced now. They do not say which nodes are better.
+		j.State(w.Node).Held = w.Reason != v1alpha1.ReasonBudgetExhausted && w.Reason != v1alpha1.ReasonMaxDomains
+	}
+	j.WakeAt(d.Next)
 }
 
 // restarts returns how often the containers of the daemon's pods restarted on the node.

@@ -21,7 +21,8 @@ import (
 // that is not ready, or claimed, also stays, even if the claim's rollout has cordoned it. If fewer nodes are wanted, these are removed
 // first, and then the last by name.
 //
-// A new node must also be ready and unclaimed. Nodes with the fewest restarts come first, and then nodes by name. With
+// A new node must also be ready and unclaimed. Nodes where a budget lets no canary start come last, and only if they have a pod: on others
+// nothing would hold the canary's pod. Nodes with the fewest restarts come first, and then nodes by name. With
 // canary.nodeAntiAffinityKeys, at most wanted/values nodes, rounded up, have the same values of these labels. If that leaves too
 // few nodes, the limit is raised by one until there are enough.
 func PickCanaries(c *edsv1.ExtendedDaemonSetSpecStrategyCanary, want int, current []string, states []*NodeState) []string {
@@ -42,7 +43,7 @@ func PickCanaries(c *edsv1.ExtendedDaemonSetSpecStrategyCanary, want int, curren
 			busy = append(busy, s)
 		case has:
 			before = append(before, s)
-		case !isBusy:
+		case !isBusy && (!s.Held || s.Current != nil || s.Outdated != nil):
 			others = append(others, s)
 		default:
 			continue
@@ -52,7 +53,15 @@ func PickCanaries(c *edsv1.ExtendedDaemonSetSpecStrategyCanary, want int, curren
 		}
 		values[valueOf[s]] = true
 	}
-	slices.SortStableFunc(others, func(a, b *NodeState) int { return cmp.Compare(a.restarts(), b.restarts()) })
+	slices.SortStableFunc(others, func(a, b *NodeState) int {
+		if a.Held != b.Held {
+			if a.Held {
+				return 1
+			}
+			return -1
+		}
+		return cmp.Compare(a.restarts(), b.restarts())
+	})
 	var names []string
 	used := map[string]int{}
 	for _, from := range [][]*NodeState{append(before, busy...), others} {

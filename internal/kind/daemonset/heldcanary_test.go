@@ -3,6 +3,7 @@
 package daemonset
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -112,6 +113,28 @@ func TestHeldCanaryDoesNotTimeOut(t *testing.T) {
 			}}
 			if v := w.lookHeld(t).Canary.Verdict; v.Failed != tc.want {
 				t.Errorf("failed is %v: %+v", v.Failed, v)
+			}
+		})
+	}
+}
+
+// Nodes that no budget holds are picked first, and a held node without a pod never: its pod would be made at once.
+func TestPickHeld(t *testing.T) {
+	for name, tc := range map[string]struct {
+		world   *world
+		budgets []rollout.Budget
+		want    []string
+	}{
+		"no budget":                  {newWorld(3).has("old", nil, 0, 1, 2), nil, []string{"n0"}},
+		"another node":               {newWorld(3).has("old", nil, 0, 1, 2), []rollout.Budget{paused("n0", "n1")}, []string{"n2"}},
+		"all are held":               {newWorld(3).has("old", nil, 0, 1, 2), []rollout.Budget{paused()}, []string{"n0"}},
+		"one of these is without":    {newWorld(3).has("old", nil, 1, 2), []rollout.Budget{paused()}, []string{"n1"}},
+		"all are held, without pods": {newWorld(3), []rollout.Budget{paused()}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j := tc.world.trying().on().begin(t, func(f *Facts) { f.Fleet.Budgets = tc.budgets })
+			if got := j.StartCanary(); !slices.Equal(got, tc.want) {
+				t.Errorf("got %v, want %v", got, tc.want)
 			}
 		})
 	}

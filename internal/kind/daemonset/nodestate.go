@@ -25,8 +25,9 @@ type NodeState struct {
 	Want      *ReplicaSet
 	Placement Placement
 	Overrides Overrides
-	// Canary is true for a node of the canary. Fits is true if the canary's pod can run there; StartCanary sets it.
-	Canary, Fits bool
+	// Canary is true for a node of the canary. Fits is true if the canary's pod can run there. Held is true for another node if a budget lets
+	// no canary start there. StartCanary sets both.
+	Canary, Fits, Held bool
 	// Current is the pod of the wanted revision, Outdated a pod of another. Each may be nil.
 	Current, Outdated *Pod
 	// Recreated is true while the outdated pod belongs to a DaemonSet that would create it again.
@@ -310,6 +311,11 @@ func (s *NodeState) mayHaveBroken() bool {
 	node, created := nodeCondition(s.Node, corev1.NodeReady), s.Current.CreationTimestamp.Time
 	c := podCondition(s.Current.Pod, corev1.PodReady) // It keeps the time, while the node's condition changes between False and Unknown.
 	return node.Status != corev1.ConditionTrue && !node.LastTransitionTime.Time.Before(created) && c != nil && s.Current.startsOrReady()
+}
+
+// MayReplace reports whether a pod waits to be replaced.
+func (j *Judge) MayReplace() bool {
+	return slices.ContainsFunc(j.States, func(s *NodeState) bool { return s.UnitState() == v1alpha1.UnitOutdated })
 }
 
 // Replaced returns the nodes on which a pod is being replaced, and since when: those of actions, and those where a pod terminates or the new one
