@@ -224,7 +224,7 @@ func TestWorkloadsGateNoticesChanges(t *testing.T) {
 // An ExtendedDaemonSet that is short of pods closes the gate for all but itself.
 func TestWorkloadsGateSeesDaemonSets(t *testing.T) {
 	b := newBench(t)
-	b.DaemonSets(func(context.Context) []reconcile.Request { return nil })
+	b.DaemonSets(func(context.Context) ([]reconcile.Request, error) { return nil, nil })
 	b.gates.workloads[kindDaemonSet].store = toolscache.NewStore(toolscache.MetaNamespaceKeyFunc)
 	b.gates.workloads[kindDaemonSet].why.Store(ptr.To(""))
 	short := &edsv1.ExtendedDaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "agent"}, Status: edsv1.ExtendedDaemonSetStatus{Desired: 2, Available: 1}}

@@ -30,14 +30,14 @@ type replaced struct {
 	// all is the same by node. It is replaced, never changed.
 	all map[string][]rollout.Replacement
 	// carriedOut returns the ExtendedDaemonSets that this process carries out; nil if it carries out none.
-	carriedOut func(context.Context) []reconcile.Request
+	carriedOut func(context.Context) ([]reconcile.Request, error)
 	// known is true once each of them has found where it replaces its pods.
 	known atomic.Bool
 }
 
 // DaemonSets tells the fleet how to find the ExtendedDaemonSets that this process carries out, and that workloads gates watch those of all
 // namespaces, as other workloads. It is called once, before the manager starts.
-func (f *Fleet) DaemonSets(carriedOut func(context.Context) []reconcile.Request) {
+func (f *Fleet) DaemonSets(carriedOut func(context.Context) ([]reconcile.Request, error)) {
 	f.replaced.carriedOut = carriedOut
 	w := newWatch(f.gates, "extendeddaemonsets", &edsv1.ExtendedDaemonSet{}, &edsv1.ExtendedDaemonSetList{}, shortageChanged)
 	w.from, f.gates.workloads[kindDaemonSet] = f.gates.pods.from, w
@@ -57,10 +57,10 @@ func (f *Fleet) KnowsReplaced(ctx context.Context) bool {
 	if r.carriedOut == nil || r.known.Load() {
 		return true
 	}
-	all := r.carriedOut(ctx)
+	all, err := r.carriedOut(ctx)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if slices.ContainsFunc(all, func(of reconcile.Request) bool { return r.by[of.NamespacedName] == nil }) {
+	if err != nil || slices.ContainsFunc(all, func(of reconcile.Request) bool { return r.by[of.NamespacedName] == nil }) {
 		return false
 	}
 	r.known.Store(true)

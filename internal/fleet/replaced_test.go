@@ -51,7 +51,7 @@ func TestKnowsReplaced(t *testing.T) {
 	}
 	expect("no controller", true)
 	var all []reconcile.Request
-	b.DaemonSets(func(context.Context) []reconcile.Request { return all })
+	b.DaemonSets(func(context.Context) ([]reconcile.Request, error) { return all, nil })
 	agent, logs := types.NamespacedName{Namespace: "ns", Name: "agent"}, types.NamespacedName{Namespace: "ns", Name: "logs"}
 	all = []reconcile.Request{{NamespacedName: agent}, {NamespacedName: logs}}
 	expect("two", false)

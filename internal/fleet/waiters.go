@@ -23,8 +23,8 @@ import (
 // Coalesce is how long a rollout waits after a change, so that one decision covers several changes.
 const Coalesce = 50 * time.Millisecond
 
-// perIdle is how much longer the rollouts without a turn in progress wait after a change, for each rollout that the change wakes. So thousands that
-// wait on the same nodes leave time to others, and two dozen look at once.
+// perIdle is how long the rollouts without a turn in progress wait after a change, for each rollout that the change wakes, if that is longer than
+// Coalesce. So thousands that wait on the same nodes leave time to others, and two dozen look at once.
 const perIdle = 2 * time.Millisecond
 
 // Waiters are the rollouts of one controller that wait for a budget. They also enqueue rollouts for causes that no watch of the controller shows.

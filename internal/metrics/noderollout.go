@@ -50,7 +50,14 @@ func ObserveReboot(name string, took time.Duration) {
 
 // ForgetNodeRollout removes a deleted NodeRollout.
 func ForgetNodeRollout(key types.NamespacedName) {
-	forget(prometheus.Labels{"name": key.Name}, hostVersions, reboots, machines, outdatedMachines, phases)
+	SetHostVersions(key.Name, nil)
+	machines.last.Range(func(set, _ any) bool {
+		if of, _ := set.([2]string); of[0] == key.Name {
+			machines.last.Delete(set)
+		}
+		return true
+	})
+	forget(prometheus.Labels{"name": key.Name}, reboots, machines, outdatedMachines, phases)
 	Forget(Rollout{Kind: "NodeRollout", NamespacedName: key})
 }
 

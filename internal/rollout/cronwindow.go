@@ -83,16 +83,9 @@ func (w *CronWindow) Ends(t time.Time) time.Time {
 	return end
 }
 
-// margin is more than any clock change.
-const margin = 26 * time.Hour
-
-// after returns the first opening after t, or zero if there is none. Around a clock change a later opening may have an earlier wall clock time.
+// after returns the first opening after t, or zero if there is none.
 func (w *CronWindow) after(t time.Time) time.Time {
-	from := wall(t.In(w.location))
-	if start, _ := t.In(w.location).ZoneBounds(); t.Sub(start) <= margin {
-		from = from.Add(-margin)
-	}
-	for at := w.schedule.Next(from); !at.IsZero(); at = w.schedule.Next(at) {
+	for at := w.schedule.Next(wall(t.In(w.location))); !at.IsZero(); at = w.schedule.Next(at) {
 		if instant := w.instant(at); instant.After(t) {
 			return instant
 		}

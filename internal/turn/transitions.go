@@ -57,8 +57,12 @@ func Transitions(before *v1alpha1.NodeRolloutStatus, r *v1alpha1.NodeRollout) (a
 // IrreversibleNow returns why a halted rollout can't be rolled back, from the messages of its condition Stalled before and now. It is empty if the
 // cause is the same.
 func IrreversibleNow(before, now string) string {
-	_, then, _ := strings.Cut(before, irreversible)
-	if _, why, _ := strings.Cut(now, irreversible); why != then {
+	cause := func(message string) string {
+		_, after, _ := strings.Cut(message, irreversible)
+		why, _, _ := strings.Cut(after, "; ")
+		return why
+	}
+	if why := cause(now); why != cause(before) {
 		return why
 	}
 	return ""

@@ -18,12 +18,14 @@ func TestRollbackImpossible(t *testing.T) {
 		"no host is brought back: why": {HostUpdate: &v1alpha1.HostUpdate{}},
 	} {
 		r := &v1alpha1.NodeRollout{Spec: spec}
-		r.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue, Message: "halted" + irreversible + "why"}}
+		r.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue, Message: "halted" + irreversible + "why; a failure; a note"}}
 		all := Transitions(&v1alpha1.NodeRolloutStatus{}, r)
 		if len(all) != 1 || all[0].Reason != "RollbackImpossible" || !strings.HasSuffix(all[0].Message, want) {
 			t.Errorf("%+v, want %s", all, want)
 		}
-		if again := Transitions(&r.Status, r); len(again) > 0 {
+		before := *r.Status.DeepCopy()
+		r.Status.Conditions[0].Message = "halted" + irreversible + "why; another failure"
+		if again := Transitions(&before, r); len(again) > 0 {
 			t.Errorf("again: %+v", again)
 		}
 	}

@@ -86,7 +86,9 @@ func TestInvalidDaemonSetKeepsNothingFromStarting(t *testing.T) {
 		prepare(w, c)
 		c.legacy = &legacy{namespaces: map[string]*legacyCache{}}
 		key := client.ObjectKeyFromObject(w.eds)
-		c.fleet.DaemonSets(func(context.Context) []reconcile.Request { return []reconcile.Request{{NamespacedName: key}} })
+		c.fleet.DaemonSets(func(context.Context) ([]reconcile.Request, error) {
+			return []reconcile.Request{{NamespacedName: key}}, nil
+		})
 		if c.fleet.KnowsReplaced(t.Context()) {
 			t.Errorf("%s: it counts before its first pass", name)
 		}

@@ -104,7 +104,7 @@ func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error
 		return err
 	}
 	c.legacy.start, c.legacy.watch = m.Add, running.Watch
-	c.fleet.DaemonSets(func(ctx context.Context) []reconcile.Request { return c.all(ctx, &corev1.Node{}) })
+	c.fleet.DaemonSets(func(ctx context.Context) ([]reconcile.Request, error) { return c.list(ctx, "", isAny) })
 	return c.watchPodTemplates(m)
 }
 
@@ -130,7 +130,7 @@ func ofReference(_ context.Context, objects ...client.Object) (requests []reconc
 
 // ofNode returns the ExtendedDaemonSets whose template selects a Node before or after a change, and those that replace a DaemonSet.
 func (c *Controller) ofNode(ctx context.Context, objects ...client.Object) []reconcile.Request {
-	return c.list(ctx, "", func(eds *edsv1.ExtendedDaemonSet) bool {
+	return c.listed(ctx, "", func(eds *edsv1.ExtendedDaemonSet) bool {
 		selector := labels.SelectorFromSet(eds.Spec.Template.Spec.NodeSelector)
 		return eds.Annotations[edsv1.AnnotationOldDaemonset] != "" ||
 			slices.ContainsFunc(objects, func(o client.Object) bool { return selector.Matches(labels.Set(o.GetLabels())) })
@@ -139,18 +139,27 @@ func (c *Controller) ofNode(ctx context.Context, objects ...client.Object) []rec
 
 // all returns the ExtendedDaemonSets in the object's namespace. For a Node, which has no namespace, it returns all.
 func (c *Controller) all(ctx context.Context, objects ...client.Object) []reconcile.Request {
-	return c.list(ctx, objects[0].GetNamespace(), func(*edsv1.ExtendedDaemonSet) bool { return true })
+	return c.listed(ctx, objects[0].GetNamespace(), isAny)
 }
 
-func (c *Controller) list(ctx context.Context, namespace string, wanted func(*edsv1.ExtendedDaemonSet) bool) (requests []reconcile.Request) {
-	var list edsv1.ExtendedDaemonSetList
-	if err := c.client.List(ctx, &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+func isAny(*edsv1.ExtendedDaemonSet) bool { return true }
+
+// listed is list. An error is logged.
+func (c *Controller) listed(ctx context.Context, namespace string, wanted func(*edsv1.ExtendedDaemonSet) bool) []reconcile.Request {
+	requests, err := c.list(ctx, namespace, wanted)
+	if err != nil {
 		log.FromContext(ctx).Error(err, "ExtendedDaemonSets can't be listed")
 	}
+	return requests
+}
+
+func (c *Controller) list(ctx context.Context, namespace string, wanted func(*edsv1.ExtendedDaemonSet) bool) (requests []reconcile.Request, err error) {
+	var list edsv1.ExtendedDaemonSetList
+	err = c.client.List(ctx, &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy)
 	for i := range list.Items {
 		if wanted(&list.Items[i]) {
 			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
 		}
 	}
-	return requests
+	return requests, err
 }

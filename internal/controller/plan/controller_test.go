@@ -904,7 +904,7 @@ func TestReconcileAwaitsDaemonSets(t *testing.T) {
 	healthy := ready(now.Add(-time.Hour))
 	c := newCluster(t, newNode("node-1", healthy), newNode("node-2", healthy), newPlan(one))
 	daemon := types.NamespacedName{Namespace: "ns", Name: "agent"}
-	c.Fleet.DaemonSets(func(context.Context) []ctrl.Request { return []ctrl.Request{{NamespacedName: daemon}} })
+	c.Fleet.DaemonSets(func(context.Context) ([]ctrl.Request, error) { return []ctrl.Request{{NamespacedName: daemon}}, nil })
 	if next := c.reconcileOnce(); next.RequeueAfter != fleet.Coalesce {
 		t.Errorf("it comes back after %s", next.RequeueAfter)
 	}

@@ -71,7 +71,7 @@ type set struct {
 	// api has what was read last. changed is true if something was sent since, and stale if it must be read as soon as possible.
 	api            cloud.ScaleSet
 	changed, stale bool
-	// took is how long the last operation of each kind took, at least.
+	// took is how long the last operation of each kind took since it was recorded.
 	took map[v1alpha1.CloudOperationKind]time.Duration
 	// unfound is since when the cloud says that the scale set does not exist.
 	unfound time.Time
