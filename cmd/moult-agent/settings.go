@@ -86,6 +86,8 @@ func (s *settings) bind(flags *pflag.FlagSet) {
 	s.sentinel.RebootCommand = host.DefaultRebootCommand
 	flags.StringVar(&s.agent.NodeName, "node-name", "", "name of the Node of this host")
 	flags.StringVar(&s.kubeconfig, "kubeconfig", "", "file that says how the API server is reached (default: as a Pod, by its service account)")
+	flags.StringVar((*string)(&s.agent.ReadAsNode), "read-as-node", string(agent.ReadAsNodeAuto),
+		"read the Node as the node itself, which sees no other: auto (where Kubernetes can, 1.36 and newer), always or never")
 	flags.DurationVar(&s.agent.CheckInterval, "check-interval", agent.DefaultCheckInterval,
 		"time between two checks for updates, and up to a fifth of it more at random")
 	flags.DurationVar(&s.agent.RebootGrace, "reboot-grace", agent.DefaultRebootGrace, "how long the host may fail to report its version after a boot")

@@ -24,6 +24,8 @@ type Options struct {
 	NodeName string
 	// Config is how the API server is reached.
 	Config *rest.Config
+	// ReadAsNode says as whom the Node is read. Default ReadAsNodeAuto.
+	ReadAsNode ReadAsNode
 	// RequirePolicy ends Run if the API server accepts a write that the policy moult-agent forbids.
 	RequirePolicy bool
 	// Host makes the host for the value of the Node's label. It is called once, when the label is known. If it fails, every action fails with
@@ -100,12 +102,12 @@ type Agent struct {
 	running sync.WaitGroup
 }
 
-// New makes an agent. It fails with an invalid Config.
+// New makes an agent. It fails with an invalid Config or ReadAsNode.
 func New(o Options) (*Agent, error) {
 	o.CheckInterval = cmp.Or(o.CheckInterval, DefaultCheckInterval)
 	o.RebootGrace = cmp.Or(o.RebootGrace, DefaultRebootGrace)
 	log := o.Log.WithValues("node", o.NodeName)
-	client, err := newNodeClient(o.Config, o.NodeName, log)
+	client, err := newNodeClient(o.Config, o.ReadAsNode, o.NodeName, log)
 	if err != nil {
 		return nil, err
 	}

@@ -31,41 +31,71 @@ const watchFor = 30 * time.Minute
 // fieldManager names the agent in a Node's managed fields.
 const fieldManager = "moult-agent"
 
+// ReadAsNode is the identity with which an agent reads its own Node. As the node itself, it can read only that Node.
+type ReadAsNode string
+
+// The values of ReadAsNode.
+const (
+	// ReadAsNodeAuto reads as the node if the API server lets a service account do so (Kubernetes 1.36 and later). Otherwise it reads as
+	// the service account.
+	ReadAsNodeAuto ReadAsNode = "auto"
+	// ReadAsNodeAlways reads as the node only.
+	ReadAsNodeAlways ReadAsNode = "always"
+	// ReadAsNodeNever reads as the service account.
+	ReadAsNodeNever ReadAsNode = "never"
+)
+
 var nodes = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
 
 // nodeClient reads and patches one Node. Several goroutines may use it.
 type nodeClient struct {
 	name string
 	log  logr.Logger
-	// readers are the identities that read: the node itself, which can read no other Node, where the API server lets a service account do so
-	// (Kubernetes 1.36 and later), and the service account. If one is refused, the other is tried. preferred is the index of the one that worked.
-	readers   [2]metadata.Getter
+	// readers has one client for each identity. If the API server refuses one identity, the other is tried. preferred is the index of
+	// the reader that worked.
+	readers   []metadata.Getter
 	preferred atomic.Int32
 	writer    metadata.Getter
 }
 
-func newNodeClient(config *rest.Config, name string, log logr.Logger) (*nodeClient, error) {
-	config = rest.CopyConfig(config)
-	config.QPS, config.Timeout = -1, 0 // The agent itself sends no request without a reason. A delayed patch would be out of date.
+// readConfigs returns the configurations to read a Node with, the preferred one first.
+func (as ReadAsNode) readConfigs(config *rest.Config, name string) ([]*rest.Config, error) {
 	asNode := rest.CopyConfig(config)
 	asNode.Impersonate = rest.ImpersonationConfig{UserName: "system:node:" + name}
-	direct, err := metadata.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("making a client, %w", err)
+	switch as {
+	case "", ReadAsNodeAuto:
+		return []*rest.Config{asNode, config}, nil
+	case ReadAsNodeAlways:
+		return []*rest.Config{asNode}, nil
+	case ReadAsNodeNever:
+		return []*rest.Config{config}, nil
 	}
-	impersonated, err := metadata.NewForConfig(asNode)
+	return nil, fmt.Errorf("reading as the node must be auto, always or never, not %q", as)
+}
+
+func newNodeClient(config *rest.Config, as ReadAsNode, name string, log logr.Logger) (*nodeClient, error) {
+	config = rest.CopyConfig(config)
+	config.QPS, config.Timeout = -1, 0 // The agent itself sends no request without a reason. A delayed patch would be out of date.
+	configs, err := as.readConfigs(config, name)
 	if err != nil {
-		return nil, fmt.Errorf("making a client, %w", err)
+		return nil, err
 	}
-	writer := direct.Resource(nodes)
-	return &nodeClient{name: name, log: log, readers: [2]metadata.Getter{impersonated.Resource(nodes), writer}, writer: writer}, nil
+	var all []metadata.Getter
+	for _, config := range append(configs, config) {
+		client, err := metadata.NewForConfig(config)
+		if err != nil {
+			return nil, fmt.Errorf("making a client, %w", err)
+		}
+		all = append(all, client.Resource(nodes))
+	}
+	return &nodeClient{name: name, log: log, readers: all[:len(configs)], writer: all[len(configs)]}, nil
 }
 
 // read reads as the preferred identity, and if that is forbidden as the other.
 func (c *nodeClient) read(read func(metadata.Getter) error) error {
 	preferred := int(c.preferred.Load())
 	err := read(c.readers[preferred])
-	if !apierrors.IsForbidden(err) {
+	if !apierrors.IsForbidden(err) || len(c.readers) == 1 {
 		return err
 	}
 	other := 1 - preferred
@@ -98,11 +128,11 @@ func (c *nodeClient) get(ctx context.Context) (n *metav1.PartialObjectMetadata, 
 	return n, nil
 }
 
-// patch changes the Node, and returns it with the change. With metav1.DryRunAll nothing is stored.
-func (c *nodeClient) patch(ctx context.Context, body []byte, dryRun ...string) (*metav1.PartialObjectMetadata, error) {
+// patch changes the Node, and returns it with the change.
+func (c *nodeClient) patch(ctx context.Context, body []byte) (*metav1.PartialObjectMetadata, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	n, err := c.writer.Patch(ctx, c.name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager, DryRun: dryRun})
+	n, err := c.writer.Patch(ctx, c.name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
 	if err != nil {
 		return nil, fmt.Errorf("writing to node %s, %w", c.name, err)
 	}

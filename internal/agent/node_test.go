@@ -21,6 +21,25 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
+func TestReadAsNode(t *testing.T) {
+	for as, want := range map[ReadAsNode][]string{"": {"system:node:n1", ""}, "auto": {"system:node:n1", ""}, "always": {"system:node:n1"}, "never": {""}} {
+		configs, err := as.readConfigs(&rest.Config{}, "n1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, c := range configs {
+			got = append(got, c.Impersonate.UserName)
+		}
+		if strings.Join(got, "|") != strings.Join(want, "|") || len(got) != len(want) {
+			t.Errorf("%q reads as %q, want %q", as, got, want)
+		}
+	}
+	if _, err := ReadAsNode("perhaps").readConfigs(&rest.Config{}, "n1"); err == nil {
+		t.Error("perhaps is taken")
+	}
+}
+
 // account is how a new service account, whose token is bound to no node, reaches the API server. It may read nodes or nothing.
 func account(t *testing.T, config *rest.Config, client kubernetes.Interface, name string, reads bool) *rest.Config {
 	t.Helper()
@@ -64,17 +83,17 @@ func readsThatAreRefused(t *testing.T, config *rest.Config) {
 		t.Fatal(err)
 	}
 	log := &lines{}
-	reader := func(config *rest.Config) *nodeClient {
-		c, err := newNodeClient(config, n.Name, log.logger())
+	reader := func(as ReadAsNode, config *rest.Config) *nodeClient {
+		c, err := newNodeClient(config, as, n.Name, log.logger())
 		if err != nil {
 			t.Fatal(err)
 		}
 		return c
 	}
 	reads := account(t, config, client, "reads", true)
-	c := reader(reads)
+	c := reader(ReadAsNodeAuto, reads)
 	for wait := 0; ; wait++ { // Until the API server knows of the binding.
-		if _, err := c.writer.Get(t.Context(), n.Name, metav1.GetOptions{}); err == nil {
+		if _, err := reader(ReadAsNodeNever, reads).get(t.Context()); err == nil {
 			break
 		} else if !apierrors.IsForbidden(err) || wait == 1000 {
 			t.Fatal(err)
@@ -93,7 +112,7 @@ func readsThatAreRefused(t *testing.T, config *rest.Config) {
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
-		reader(reads).watch(ctx, observed)
+		reader(ReadAsNodeAuto, reads).watch(ctx, observed)
 	}()
 	await(t, observed.changed, "the Node to be observed")
 	cancel()
@@ -101,11 +120,11 @@ func readsThatAreRefused(t *testing.T, config *rest.Config) {
 	if got, synced := observed.get(); !synced || got == nil || got.UID != n.UID {
 		t.Errorf("observes %v, %t", got, synced)
 	}
-	if _, err := c.readers[0].Get(t.Context(), n.Name, metav1.GetOptions{}); !apierrors.IsForbidden(err) {
+	if _, err := reader(ReadAsNodeAlways, reads).get(t.Context()); !apierrors.IsForbidden(err) {
 		t.Errorf("reading as the node alone: %v", err)
 	}
 
-	refused := reader(account(t, config, client, "nobody", false))
+	refused := reader(ReadAsNodeAuto, account(t, config, client, "nobody", false))
 	_, err = refused.get(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "reading as system:node:"+n.Name) || !apierrors.IsForbidden(err) {
 		t.Errorf("error %v", err)

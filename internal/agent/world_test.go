@@ -92,7 +92,7 @@ func (w *world) create(hostInterface string) {
 func (w *world) agent() *Agent {
 	w.t.Helper()
 	o := w.options
-	o.NodeName, o.Config = w.node, rest.CopyConfig(w.config)
+	o.NodeName, o.Config, o.ReadAsNode = w.node, rest.CopyConfig(w.config), ReadAsNodeNever
 	o.Config.Wrap(func(next http.RoundTripper) http.RoundTripper { return w.wire.around(next) })
 	o.Host = func(v1alpha1.HostProtocol, string) (host.Host, error) { return w.machine, w.hostErr }
 	o.Log = w.log.logger()

@@ -323,7 +323,7 @@ func (s *simulatedHost) run(ctx context.Context) error {
 			return l
 		})
 		a, err := agent.New(agent.Options{
-			NodeName: s.node, Config: config, CheckInterval: 500 * time.Millisecond, RebootGrace: time.Hour,
+			NodeName: s.node, Config: config, ReadAsNode: agent.ReadAsNodeNever, CheckInterval: 500 * time.Millisecond, RebootGrace: time.Hour,
 			Host: func(v1alpha1.HostProtocol, string) (host.Host, error) { return l, nil },
 		})
 		if err != nil {

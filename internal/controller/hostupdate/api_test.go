@@ -307,7 +307,7 @@ func (b *bench) agent(m *machine) {
 			process, end := context.WithCancel(ctx)
 			ran := make(chan error, 1)
 			a, err := agent.New(agent.Options{
-				NodeName: m.name, Config: rest.CopyConfig(b.config), CheckInterval: time.Hour, RebootGrace: time.Hour,
+				NodeName: m.name, Config: rest.CopyConfig(b.config), ReadAsNode: agent.ReadAsNodeNever, CheckInterval: time.Hour, RebootGrace: time.Hour,
 				Host: func(v1alpha1.HostProtocol, string) (host.Host, error) { return m, nil },
 			})
 			if err != nil {
