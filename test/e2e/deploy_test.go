@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -145,7 +146,8 @@ func metricsOf(t *testing.T, pod *corev1.Pod) {
 	if _, err := fmt.Fscanf(forwarded, "Forwarding from 127.0.0.1:%d ", &port); err != nil {
 		t.Fatalf("forwarding a port, %v", err)
 	}
-	certified := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	// A request that the forwarded port loses is sent again.
+	certified := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	t.Cleanup(certified.CloseIdleConnections)
 	accounts := world.clientset.CoreV1().ServiceAccounts(metav1.NamespaceDefault)
 	for name, want := range map[string]int{reader: http.StatusOK, "default": http.StatusForbidden} {
