@@ -145,7 +145,7 @@ func state(failed bool) *dashboard.State {
 
 // history is of a run that goes on, one that another came before, and one that is complete.
 func history(now time.Time) []v1alpha1.Run {
-	ago := func(hours time.Duration) *metav1.Time { return &metav1.Time{Time: now.Add(-hours * time.Hour)} }
+	ago := func(hours int) *metav1.Time { return &metav1.Time{Time: now.Add(-time.Duration(hours) * time.Hour)} }
 	return []v1alpha1.Run{{
 		Revision: "v1.33.1+k3s1", CreatedBy: "argocd-controller", ApprovedBy: "jo@example.com", CreatedAt: *ago(2), StartedAt: ago(1),
 		Total: 120, Updated: 39,

@@ -13,7 +13,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
-	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	corev1apply "k8s.io/client-go/applyconfigurations/core/v1"
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cli/source"
@@ -80,7 +80,7 @@ func (c *command) testNotifications(ctx context.Context, src *source.Source, nam
 // awaitTest asks until the answer is there. The request stays the same, so the right to patch is enough.
 func (c *command) awaitTest(ctx context.Context, src *source.Source, namespace string) (result notification.TestResult, err error) {
 	of := c.clock.Now().UTC().Format(time.RFC3339Nano)
-	request := corev1ac.ConfigMap(notification.Name, namespace).WithAnnotations(map[string]string{v1alpha1.AnnotationTestNotifications: of})
+	request := corev1apply.ConfigMap(notification.Name, namespace).WithAnnotations(map[string]string{v1alpha1.AnnotationTestNotifications: of})
 	err = wait.PollUntilContextCancel(ctx, askEvery, true, func(ctx context.Context) (bool, error) {
 		m, err := src.Core.ConfigMaps(namespace).Apply(ctx, request, metav1.ApplyOptions{FieldManager: "kubectl-moult", Force: true})
 		if err != nil {

@@ -210,7 +210,7 @@ func TestAPI(t *testing.T) {
 		"ops": to, "flaky": flaky, "refusing": refusing, "stuck": http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-ended }),
 	} {
 		server := httptest.NewServer(receiver)
-		defer server.Close()
+		t.Cleanup(server.Close)
 		text += "\n- {name: " + name + ", url: '" + server.URL + "', format: CloudEvents}"
 	}
 	defer close(ended)

@@ -152,7 +152,7 @@ func (c *Controller) write(ctx context.Context, configured []webhook, key, value
 		name, isOf := strings.CutPrefix(k, notification.KeyOfWebhook)
 		return isOf && len(configured) > 0 && !slices.ContainsFunc(configured, func(w webhook) bool { return w.Name == name })
 	}
-	change := func() error {
+	change := func() error { //nolint:unparam // CreateOrPatch wants it.
 		maps.DeleteFunc(stored.Data, isGone)
 		stored.Data = labels.Merge(stored.Data, labels.Set{key: value})
 		return nil
