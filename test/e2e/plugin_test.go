@@ -173,6 +173,10 @@ func TestPluginSteers(t *testing.T) {
 	for _, name := range names {
 		released(t, name, false)
 	}
+	// After a complete rollout undo means the version before.
+	edit(t, p.Name, func(p *upgradev1.Plan) { p.Spec.Version, p.Spec.Strategy.Waves = "v2", nil })
+	complete(t, p.Name)
+	says(t, []string{"undo", p.Name}, "plan.upgrade.cattle.io/steered returns to v1")
 	if out, err := moult(t, "__complete", "approve", "steer"); err != nil || !slices.Contains(strings.Split(out, "\n"), p.Name) {
 		t.Errorf("completing its name: %v\n%s", err, out)
 	}

@@ -23,7 +23,8 @@ import (
 func newUndo(c *steerCommand) *cobra.Command {
 	return c.complete(help("undo ROLLOUT",
 		`Return a rollout to its previous revision, a few nodes at a time.
-That is the last complete version of a Plan or of hosts, or the previous template of an ExtendedDaemonSet. It fails where that is not known.`,
+That is the last complete version of a Plan or of hosts before the present one, or the previous template of an ExtendedDaemonSet. It fails where
+that is not known.`,
 		`  kubectl moult undo k3s-agent -n system-upgrade
   kubectl moult undo eds/node-exporter -n monitoring --dry-run=server`), source.Rollouts, c.undo)
 }
@@ -56,11 +57,11 @@ func (c *steerCommand) undo(ctx context.Context, o source.Object) error {
 
 // previousVersion is the version that all nodes had before a Plan's present one.
 func previousVersion(p *upgradev1.Plan) (string, error) {
-	s, last := &p.Status, ptr.Deref(p.Status.LastComplete, upgradev1.PlanRevision{})
-	if last.Hash == s.LatestHash || s.RolledBack != nil {
-		last.Version = ""
+	s := &p.Status
+	if s.RolledBack != nil {
+		return previous(s.LatestVersion, "", nil)
 	}
-	return previous(last.Version, s.LatestVersion)
+	return previous(s.LatestVersion, ptr.Deref(s.LastComplete, upgradev1.PlanRevision{}).Version, s.History)
 }
 
 // previousHostVersion is the version that all hosts ran before a NodeRollout's present one.
@@ -70,14 +71,18 @@ func previousHostVersion(r *v1alpha1.NodeRollout) (string, error) {
 		return "", errors.New("its revision is the image of its scale sets: set status.scaleSets[].previousImage there by moult set-image")
 	}
 	if strings.HasPrefix(s.LastComplete, "reboot-") || s.RolledBack != "" {
-		return previous("", s.Revision)
+		return previous(s.Revision, "", nil)
 	}
-	return previous(s.LastComplete, s.Revision)
+	return previous(s.Revision, s.LastComplete, s.History)
 }
 
-func previous(last, now string) (string, error) {
-	if last == "" || last == now {
-		return "", errors.New("no version before this one is known that all nodes had: set the version in the spec")
+// previous is the last complete version that is not the present one. A run that has just ended is the last complete one itself, so earlier runs count.
+func previous(now, last string, runs []v1alpha1.Run) (string, error) {
+	for _, r := range append([]v1alpha1.Run{{Revision: last, Result: v1alpha1.RunComplete}}, runs...) {
+		version, _, _ := strings.Cut(r.Revision, "@") // A Plan's runs name the hash too.
+		if r.Result == v1alpha1.RunComplete && version != "" && version != now {
+			return version, nil
+		}
 	}
-	return last, nil
+	return "", errors.New("no version before this one is known that all nodes had: set the version in the spec")
 }

@@ -109,6 +109,16 @@ func undoAPlan(b *bench) {
 	}
 	b.plan("complete", nil, last("v1", hash))
 	b.says("error: plan.upgrade.cattle.io/complete: no version before this one is known that all nodes had: set the version in the spec", "undo", "complete")
+	run := func(revision string, result v1alpha1.RunResult) v1alpha1.Run {
+		return v1alpha1.Run{Revision: revision, Result: result, CreatedAt: metav1.Time{Time: now}}
+	}
+	b.plan("again", nil, last("v1", hash), func(s *upgradev1.PlanStatus) {
+		s.History = []v1alpha1.Run{
+			run("v1@22222222", v1alpha1.RunComplete), run("v1@11111111", v1alpha1.RunComplete), run("v0.9@00000000", v1alpha1.RunSuperseded),
+			run("v0.8@00000000", v1alpha1.RunComplete), run("v0.7@00000000", v1alpha1.RunComplete),
+		}
+	})
+	b.says("plan.upgrade.cattle.io/again returns to v0.8", "undo", "again")
 	b.plan("new", nil)
 	b.says("error: plan.upgrade.cattle.io/new: no version before this one is known that all nodes had: set the version in the spec", "undo", "new")
 	b.plan("back", nil, last("v0", "before"), func(s *upgradev1.PlanStatus) { s.RolledBack = &upgradev1.PlanRevision{Version: "v2", Hash: "failed"} })
@@ -137,6 +147,15 @@ func undoANodeRollout(b *bench) {
 	if got := read(b, nr).Spec.HostUpdate.Version; got != "1.19.0" {
 		b.t.Errorf("version %s", got)
 	}
+	nr = b.nodeRollout("complete", nil, nil)
+	nr.Status.LastComplete = nr.Status.Revision
+	for _, version := range []string{nr.Status.Revision, "1.18.0"} {
+		nr.Status.History = append(nr.Status.History, v1alpha1.Run{Revision: version, Result: v1alpha1.RunComplete, CreatedAt: metav1.Time{Time: now}})
+	}
+	if err := b.Status().Update(b.t.Context(), nr); err != nil {
+		b.t.Fatal(err)
+	}
+	b.says("noderollout.moult.dev/complete returns to 1.18.0; hosts that run a newer version go back only if they offer this one", "undo", "nr/complete")
 }
 
 func listAndShowEvents(b *bench) {
