@@ -27,7 +27,8 @@ const aDefinition = "extendeddaemonsetsettings.datadoghq.com"
 // TestAPIInstallCRDs: an older definition of this program is updated. One that anybody else manages stays as it is.
 func TestAPIInstallCRDs(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
-	cfg := cluster.Shared(t, 0).Config()
+	shared := cluster.Shared(t, 0)
+	cfg := asOverlay(t, shared, "install-crds")
 	if err := installCRDs(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +36,7 @@ func TestAPIInstallCRDs(t *testing.T) {
 	if err := apiextensionsv1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	c, err := client.New(cfg, client.Options{Scheme: scheme})
+	c, err := client.New(shared.Config(), client.Options{Scheme: scheme})
 	if err != nil {
 		t.Fatal(err)
 	}

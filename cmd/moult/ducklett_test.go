@@ -300,11 +300,12 @@ func TestDucklettExample(t *testing.T) {
 // TestAPIDucklettKeeps runs the keeper of the NodeRollouts against a real API server.
 func TestAPIDucklettKeeps(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
-	cfg := cluster.Shared(t, 0).Config()
+	shared := cluster.Shared(t, 0)
+	cfg := shared.Config()
 	if err := installCRDs(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
-	m, err := ctrl.NewManager(cfg, ctrl.Options{
+	m, err := ctrl.NewManager(asOverlay(t, shared, "replacement/ducklett"), ctrl.Options{
 		Scheme: newScheme(), Metrics: metricsserver.Options{BindAddress: "0"}, Client: client.Options{Cache: &client.CacheOptions{Unstructured: true}},
 		Controller: config.Controller{SkipNameValidation: ptr.To(true)}, // The test may be run more than once in a process.
 	})

@@ -24,7 +24,8 @@ import (
 
 // TestAPI has agents speak through a real API server with an operator that does what the protocol says.
 func TestAPI(t *testing.T) {
-	config := cluster.Shared(t, 0).Config()
+	shared := cluster.Shared(t, 0)
+	config := shared.Config()
 	config.QPS, config.Burst = 1000, 1000
 	for name, test := range map[string]func(*testing.T, *world){
 		"trace":             anUpdate,
@@ -75,7 +76,7 @@ func TestAPI(t *testing.T) {
 	})
 	t.Run("reads are refused", func(t *testing.T) {
 		t.Parallel()
-		readsThatAreRefused(t, config)
+		readsThatAreRefused(t, config, shared.AuditLog())
 	})
 	// An update takes seven writes. The process is killed at each of them, with and without having been answered.
 	for write := 1; write <= 7; write++ {

@@ -5,6 +5,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,8 +18,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/test/audit"
 )
 
 func TestReadAsNode(t *testing.T) {
@@ -66,8 +69,8 @@ func account(t *testing.T, config *rest.Config, client kubernetes.Interface, nam
 	return its
 }
 
-// readsThatAreRefused: a token that is bound to no node may not act as one.
-func readsThatAreRefused(t *testing.T, config *rest.Config) {
+// readsThatAreRefused: a token that is bound to no node may not act as one. It reads with the rights of config/hostupdate/direct-reads, and uses each.
+func readsThatAreRefused(t *testing.T, config *rest.Config, auditLog string) {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
@@ -76,10 +79,17 @@ func readsThatAreRefused(t *testing.T, config *rest.Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := client.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{
-		ObjectMeta: metav1.ObjectMeta{Name: "node-reader"},
-		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "list", "watch"}}},
-	}, metav1.CreateOptions{}); err != nil {
+	manifest, err := os.ReadFile("../../config/hostupdate/direct-reads/role.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, _, _ := strings.Cut(string(manifest), "\n---\n")
+	var role rbacv1.ClusterRole
+	if err := yaml.UnmarshalStrict([]byte(text), &role); err != nil {
+		t.Fatal(err)
+	}
+	role.Name = "node-reader"
+	if _, err := client.RbacV1().ClusterRoles().Create(t.Context(), &role, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	log := &lines{}
@@ -119,6 +129,27 @@ func readsThatAreRefused(t *testing.T, config *rest.Config) {
 	<-watched
 	if got, synced := observed.get(); !synced || got == nil || got.UID != n.UID {
 		t.Errorf("observes %v, %t", got, synced)
+	}
+	used := map[string]bool{}
+	requests, err := audit.Open(auditLog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer requests.Close()
+	if err := requests.Read(`\"node-reader\"`, func(e *audit.Event) {
+		used[e.Verb+" "+e.Resource()] = true
+		used["list "+e.Resource()] = used["list "+e.Resource()] || e.Watch() // Before Kubernetes 1.34 a watch begins with a list.
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, rule := range role.Rules {
+		for _, right := range rule.Verbs {
+			for _, resource := range rule.Resources {
+				if !used[right+" "+resource] {
+					t.Errorf("no test uses the right of config/hostupdate/direct-reads to %s %s", right, resource)
+				}
+			}
+		}
 	}
 	if _, err := reader(ReadAsNodeAlways, reads).get(t.Context()); !apierrors.IsForbidden(err) {
 		t.Errorf("reading as the node alone: %v", err)
