@@ -22,8 +22,8 @@ import (
 	"moult.dev/moult/test/cluster"
 )
 
-// asOverlay returns how to ask the API server with the rights of config/rbac and of a component beside it, and no others. At its end the test fails for
-// each right of the component that it has not used.
+// asOverlay returns how to ask the API server with the rights of config/rbac and of a component beside it, and no others. At its end the test fails
+// for each right of the component that it has not used.
 func asOverlay(t *testing.T, c *cluster.Cluster, component string) *rest.Config {
 	t.Helper()
 	admin := must(kubernetes.NewForConfig(c.Config()))
@@ -32,7 +32,7 @@ func asOverlay(t *testing.T, c *cluster.Cluster, component string) *rest.Config 
 	var role rbacv1.ClusterRole
 	for _, file := range []string{"rbac/controller-role.yaml", component + "/rights.yaml"} {
 		role = rbacv1.ClusterRole{}
-		text, _, _ := strings.Cut(string(must(os.ReadFile("../../config/"+file))), "\n---\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding")
+		text, _, _ := strings.Cut(string(must(os.ReadFile("../../config/"+file))), "\n---\napiVersion: ") // The binding follows.
 		if err := yaml.UnmarshalStrict([]byte(text), &role); err != nil {
 			t.Fatal(err)
 		}

@@ -69,7 +69,8 @@ func account(t *testing.T, config *rest.Config, client kubernetes.Interface, nam
 	return its
 }
 
-// readsThatAreRefused: a token that is bound to no node may not act as one. It reads with the rights of config/hostupdate/direct-reads, and uses each.
+// readsThatAreRefused: a token that is bound to no node may not act as one. It reads with the rights of config/hostupdate/direct-reads, and uses
+// each of them.
 func readsThatAreRefused(t *testing.T, config *rest.Config, auditLog string) {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {

@@ -68,8 +68,8 @@ var elsewhere = map[string]string{
 	"argocd/argocd-cm.yaml":              "test/gitops",
 }
 
-// TestExamples applies each file of examples/ as it is. The operator accepts it, the preview names its nodes, and it becomes complete. What would take
-// hours or waits for the night is then applied in a hurry. It has the cluster for itself, because examples select all nodes.
+// TestExamples applies each file of examples/ as it is. The operator accepts it, the preview names its nodes, and it becomes complete. What would
+// take hours or waits for the night is then applied in a hurry. It has the cluster for itself, because examples select all nodes.
 func TestExamples(t *testing.T) {
 	takeMachines(t, machines)
 	for _, pattern := range []string{"*.yaml", "*/*.yaml"} {
@@ -412,7 +412,7 @@ func exampleDaemon(t *testing.T, e *example) {
 // nextVersion applies the file in a hurry with another template, as the first version of a daemon takes neither canary nor waves.
 func (e *example) nextVersion(t *testing.T) {
 	t.Helper()
-	e.text = strings.NewReplacer("memory: 32Mi", "memory: 33Mi", "requests: {cpu: 50m, memory: 64Mi}", "requests: {cpu: 50m, memory: 65Mi}").Replace(e.text)
+	e.text = strings.NewReplacer("50m, memory: 32Mi", "50m, memory: 33Mi", "50m, memory: 64Mi", "50m, memory: 65Mi").Replace(e.text)
 	e.hurry(t)
 }
 

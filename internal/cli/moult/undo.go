@@ -23,8 +23,7 @@ import (
 func newUndo(c *steerCommand) *cobra.Command {
 	return c.complete(help("undo ROLLOUT",
 		`Return a rollout to its previous revision, a few nodes at a time.
-That is the last complete version of a Plan or of hosts before the present one, or the previous template of an ExtendedDaemonSet. It fails where
-that is not known.`,
+That is the complete version before of a Plan or of hosts, or the previous template of an ExtendedDaemonSet. It fails where that is not known.`,
 		`  kubectl moult undo k3s-agent -n system-upgrade
   kubectl moult undo eds/node-exporter -n monitoring --dry-run=server`), source.Rollouts, c.undo)
 }
@@ -76,7 +75,7 @@ func previousHostVersion(r *v1alpha1.NodeRollout) (string, error) {
 	return previous(s.Revision, s.LastComplete, s.History)
 }
 
-// previous is the last complete version that is not the present one. A run that has just ended is the last complete one itself, so earlier runs count.
+// previous is the last complete version that is not the present one. The present one may be complete, so runs before it count.
 func previous(now, last string, runs []v1alpha1.Run) (string, error) {
 	for _, r := range append([]v1alpha1.Run{{Revision: last, Result: v1alpha1.RunComplete}}, runs...) {
 		version, _, _ := strings.Cut(r.Revision, "@") // A Plan's runs name the hash too.

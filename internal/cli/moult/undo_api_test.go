@@ -195,4 +195,6 @@ func checkTheInstallation(b *bench) {
 		},
 	}})
 	check("api-server-operator")
+	b.says("error: the operator may not read Secret "+b.namespace+"/moult-notifications: apply config/rbac/notifications.yaml, and restart it",
+		"notify", "--test")
 }
