@@ -211,7 +211,7 @@ func (e *example) hurry(t *testing.T) {
 // previews checks that the preview of a rollout names these nodes.
 func previews(t *testing.T, rollout string, nodes ...string) {
 	t.Helper()
-	says(t, []string{"preview", rollout, "-n", rolloutNamespace(rollout)}, nodes...)
+	says(t, []string{"preview", rollout, "-n", rolloutNamespace(rollout), "--all"}, nodes...)
 }
 
 // completes waits until a rollout is complete. A person approves each wave that waits for it.
