@@ -15,15 +15,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/apiserver/pkg/apis/apiserver"
-	"k8s.io/apiserver/pkg/authentication/authenticator"
-	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/cert"
 	"k8s.io/utils/clock"
@@ -74,7 +69,11 @@ func (c *dashboardCommand) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	door, err := newDoor(config)
+	connection, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return fmt.Errorf("making a client, %w", err)
+	}
+	door, err := newAccess(config, connection)
 	if err != nil {
 		return err
 	}
@@ -124,34 +123,6 @@ func (c *dashboardCommand) certificate(ctx context.Context, group *sync.WaitGrou
 	return func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &made, nil }, err
 }
 
-// door asks the API server who a viewer is, and what he may list.
-type door struct {
-	authenticator.Request
-	authorizer.Authorizer
-}
-
-func newDoor(config *rest.Config) (*door, error) {
-	clients, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("making a client, %w", err)
-	}
-	backoff := &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 5}
-	who, _, err := authenticatorfactory.DelegatingAuthenticatorConfig{
-		Anonymous: &apiserver.AnonymousAuthConfig{Enabled: false}, CacheTTL: 10 * time.Second,
-		TokenAccessReviewClient: clients.AuthenticationV1(), TokenAccessReviewTimeout: 10 * time.Second, WebhookRetryBackoff: backoff,
-	}.New()
-	if err != nil {
-		return nil, fmt.Errorf("setting up authentication, %w", err)
-	}
-	what, err := authorizerfactory.DelegatingAuthorizerConfig{
-		SubjectAccessReviewClient: clients.AuthorizationV1(), AllowCacheTTL: 30 * time.Second, DenyCacheTTL: 10 * time.Second, WebhookRetryBackoff: backoff,
-	}.New()
-	if err != nil {
-		return nil, fmt.Errorf("setting up authorization, %w", err)
-	}
-	return &door{who, what}, nil
-}
-
 // cookie holds the token of a viewer who logged in by the page.
 const cookie = "moult-token"
 
@@ -167,7 +138,7 @@ func loginWith(reason string) []byte {
 }
 
 // guard lets in whom the API server knows. Others get the login page.
-func (d *door) guard(next http.Handler) http.Handler {
+func (a *access) guard(next http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")) })
 	mux.HandleFunc("POST /login", func(w http.ResponseWriter, r *http.Request) {
@@ -181,8 +152,8 @@ func (d *door) guard(next http.Handler) http.Handler {
 		if loggedIn {
 			r.Header.Set("Authorization", "Bearer "+token.Value)
 		}
-		viewer, ok, err := d.AuthenticateRequest(r)
-		if !ok || err != nil {
+		viewer, err := a.user(r)
+		if viewer == nil {
 			w.Header().Set("Content-Security-Policy", "default-src 'none'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
 			w.Header().Set("Content-Type", "text/html; charset=utf-8")
 			w.Header().Set("Cache-Control", "no-store")
@@ -196,7 +167,7 @@ func (d *door) guard(next http.Handler) http.Handler {
 			return
 		}
 		next.ServeHTTP(w, dashboard.ForViewer(r, func(kind, namespace string) bool {
-			return d.mayList(r.Context(), viewer, resources[kind], namespace)
+			return a.mayList(r.Context(), viewer, resources[kind], namespace)
 		}, loggedIn))
 	})
 	return mux
@@ -217,9 +188,9 @@ var resources = map[string]schema.GroupVersionResource{
 }
 
 // mayList asks the API server. A failure is a refusal.
-func (d *door) mayList(ctx context.Context, viewer *authenticator.Response, of schema.GroupVersionResource, namespace string) bool {
-	decision, _, err := d.Authorize(ctx, authorizer.AttributesRecord{
-		User: viewer.User, Verb: "list", APIGroup: of.Group, APIVersion: of.Version, Resource: of.Resource, Namespace: namespace, ResourceRequest: true,
-	})
-	return err == nil && decision == authorizer.DecisionAllow
+func (a *access) mayList(ctx context.Context, viewer *authenticationv1.UserInfo, of schema.GroupVersionResource, namespace string) bool {
+	allowed, err := a.allows(ctx, viewer, authorizationv1.SubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+		Verb: "list", Group: of.Group, Version: of.Version, Resource: of.Resource, Namespace: namespace,
+	}})
+	return err == nil && allowed
 }

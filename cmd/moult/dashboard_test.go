@@ -28,6 +28,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -51,7 +52,7 @@ func TestAPIDashboard(t *testing.T) {
 	pages.Publish(&dashboard.State{Rollouts: []view.Rollout{
 		{Kind: "Plan", Namespace: d.namespace, Name: "first"}, {Kind: "Plan", Namespace: other, Name: "second"}, {Kind: "NodeRollout", Name: "third"},
 	}})
-	door, err := newDoor(d.cluster.Config())
+	door, err := newAccess(d.cluster.Config(), must(rest.HTTPClientFor(d.cluster.Config())))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +203,7 @@ func must[T any](value T, err error) T {
 
 // Who logs out has no token in the browser any more. A link can't do it.
 func TestLogout(t *testing.T) {
-	handler := (&door{}).guard(http.NotFoundHandler())
+	handler := (&access{}).guard(http.NotFoundHandler())
 	w := httptest.NewRecorder()
 	handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/logout", nil))
 	cookies := w.Result().Cookies()

@@ -8,7 +8,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 )
 
@@ -22,13 +21,12 @@ func (s *settings) metricsOptions() metricsserver.Options {
 		BindAddress: s.metricsAddress, SecureServing: s.metricsSecure,
 		TLSOpts: []func(*tls.Config){func(c *tls.Config) { c.NextProtos = []string{"http/1.1"} }}, // One request at a time on a connection.
 		FilterProvider: func(cfg *rest.Config, c *http.Client) (metricsserver.Filter, error) {
-			filter, err := metricsserver.Filter(func(_ logr.Logger, h http.Handler) (http.Handler, error) { return h, nil }), error(nil)
-			if s.metricsSecure {
-				filter, err = filters.WithAuthenticationAndAuthorization(cfg, c)
-			}
-			return func(log logr.Logger, h http.Handler) (http.Handler, error) {
-				h, err := filter(log, h)
-				return limited(slots, h), err
+			a, err := newAccess(cfg, c)
+			return func(_ logr.Logger, h http.Handler) (http.Handler, error) {
+				if s.metricsSecure {
+					h = a.only(h)
+				}
+				return limited(slots, h), nil
 			}, err
 		},
 	}
