@@ -247,7 +247,7 @@ func TestAPIDashboardRole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	door, err := newDoor(config)
+	door, err := newAccess(config, must(rest.HTTPClientFor(config)))
 	if err != nil {
 		t.Fatal(err)
 	}

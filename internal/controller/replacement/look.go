@@ -224,7 +224,10 @@ func (p *pass) poll(ctx context.Context, s *set, o *v1alpha1.CloudOperation) {
 	case cloud.KindNotFound, cloud.KindConflict, cloud.KindThrottled, cloud.KindUnavailable: // It is polled again.
 	}
 	if _, ended := s.Ended[o.Token]; ended {
-		s.took[o.Kind] = p.Now.Sub(o.Since.Time) - time.Second // Since has no fractions of a second.
+		if since, known := s.sent[o.Token]; known {
+			s.took[o.Kind] = p.Now.Sub(since)
+		}
+		delete(s.sent, o.Token)
 		delete(s.Added, o.Token)
 	}
 }

@@ -184,7 +184,7 @@ func (p *pass) sendOne(ctx context.Context, s *set, view *machine.Set, o v1alpha
 	case err == nil:
 		mine := view.Operation(o.Token)
 		mine.Sent, mine.State = true, cmp.Or(answer.State, mine.State)
-		s.changing = trouble{}
+		s.changing, s.sent[o.Token] = trouble{}, p.Clock.Now()
 		p.at(s.pollAt(mine))
 		log.FromContext(ctx).Info("operation sent", "scaleSet", s.Name, "kind", o.Kind, "count", o.Count, "machines", o.Machines, "token", o.Token)
 	case kind == cloud.KindConflict, kind == cloud.KindQuota, kind == cloud.KindFull,

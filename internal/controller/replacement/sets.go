@@ -16,7 +16,7 @@ import (
 const (
 	lookBusy    = 10 * time.Second
 	lookChanged = 2 * time.Second
-	lookEnding  = 250 * time.Millisecond
+	lookEnding  = 100 * time.Millisecond
 	// lookJust is the maximum age of a look before an order.
 	lookJust = time.Second
 )
@@ -71,7 +71,8 @@ type set struct {
 	// api has what was read last. changed is true if something was sent since, and stale if it must be read as soon as possible.
 	api            cloud.ScaleSet
 	changed, stale bool
-	// took is how long the last operation of each kind took since it was recorded.
+	// sent is when operations were sent, by token. took is how long the last one of each kind took since then.
+	sent map[string]time.Time
 	took map[v1alpha1.CloudOperationKind]time.Duration
 	// unfound is since when the cloud says that the scale set does not exist.
 	unfound time.Time
@@ -86,16 +87,20 @@ type set struct {
 func newSet(name string) *set {
 	return &set{
 		Set:         machine.Set{Set: cloud.Set{Name: name}, Ended: map[string]machine.Ended{}, Added: map[string][]string{}},
-		unprotected: map[string]bool{}, took: map[v1alpha1.CloudOperationKind]time.Duration{},
+		unprotected: map[string]bool{}, sent: map[string]time.Time{}, took: map[v1alpha1.CloudOperationKind]time.Duration{},
 	}
 }
 
-// pollAt is when an operation is polled next: not before nine tenths of the time that the last one of its kind took, and then after each eighth of
-// its time.
+// pollAt is when an operation is polled next: not before nine tenths of the time that the last one of its kind took, and then after each sixteenth
+// of its time.
 func (s *set) pollAt(o *v1alpha1.CloudOperation) time.Time {
-	last := slices.MaxFunc([]time.Time{s.LookedAt, o.Since.Time}, time.Time.Compare)
-	next := last.Add(max(lookEnding, last.Sub(o.Since.Time)/8))
-	return slices.MaxFunc([]time.Time{next, o.Since.Add(s.took[o.Kind] * 9 / 10)}, time.Time.Compare)
+	since, known := s.sent[o.Token]
+	if !known {
+		since = o.Since.Time // Another process has sent it. This has no fractions of a second.
+	}
+	last := slices.MaxFunc([]time.Time{s.LookedAt, since}, time.Time.Compare)
+	next := last.Add(max(lookEnding, last.Sub(since)/16))
+	return slices.MaxFunc([]time.Time{next, since.Add(s.took[o.Kind] * 9 / 10)}, time.Time.Compare)
 }
 
 // due is when the set is read next, with these operations under way.

@@ -19,8 +19,9 @@ type Room struct {
 
 // usage is how many machines the turns of a set use.
 type usage struct {
-	// used is how many extra machines the set has for them, or soon will. adding is how many turns wait until a machine is added, also without surge.
-	used, adding int
+	// used is how many extra machines the set has for them, or soon will. Of these, unordered are those that the cloud was not asked for. adding is how
+	// many turns wait until a machine is added, also without surge.
+	used, unordered, adding int
 	// smaller is how many turns will delete their machine before another is added.
 	smaller int
 }
@@ -32,6 +33,9 @@ func (s *Set) usage(turns []*Turn) (u usage) {
 		}
 		if t.isSurplus() {
 			u.used++
+			if t.Phase == v1alpha1.MachineAdding && t.Operation == "" {
+				u.unordered++
+			}
 		}
 		if t.Phase == v1alpha1.MachineAdding {
 			u.adding++
@@ -60,9 +64,9 @@ func (s *Set) roomWithoutSurge(u usage, left int, why string) Room {
 	return Room{Reason: v1alpha1.ReasonScaleSetUnfit, Message: s.tooFew()}
 }
 
-// surge is how many extra machines a set may have.
+// surge is how many extra machines a set may have. A percentage is one of the machines without the extra ones.
 func (w *World) surge(s *Set, u usage) int {
-	return min(w.Surge.Up(max(1, s.Capacity-u.used)), v1alpha1.MaxMachineTurns)
+	return min(w.Surge.Up(max(1, s.Capacity-u.used+u.unordered)), v1alpha1.MaxMachineTurns)
 }
 
 // Rooms says how many turns may begin in each set.
