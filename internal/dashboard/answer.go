@@ -32,7 +32,7 @@ func (s *Server) answer(contentType string, write func(*http.Request, *State, io
 		}
 		body, err := state.compressed(r, write)
 		if err != nil {
-			failed(w, err)
+			serveError(w, err)
 			return
 		}
 		w.Header().Set("Content-Type", contentType)
@@ -68,7 +68,7 @@ func (s *State) compressed(r *http.Request, write func(*http.Request, *State, io
 	return answer()
 }
 
-func failed(w http.ResponseWriter, err error) {
+func serveError(w http.ResponseWriter, err error) {
 	status := http.StatusBadGateway
 	if errors.Is(err, errMissing) {
 		status = http.StatusNotFound

@@ -196,12 +196,12 @@ func commands(r *view.Rollout) []string {
 func (s *Server) logs(w http.ResponseWriter, r *http.Request) {
 	kind, namespace, name := rolloutOf(r)
 	if s.read.Logs == nil {
-		failed(w, errMissing)
+		serveError(w, errMissing)
 		return
 	}
 	lines, err := s.read.Logs(r.Context(), kind, namespace, name, r.PathValue("node"))
 	if err != nil {
-		failed(w, err)
+		serveError(w, err)
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
