@@ -4,6 +4,7 @@ package rollout
 
 import (
 	"flag"
+	"slices"
 	"testing"
 	"time"
 
@@ -70,18 +71,31 @@ func shared(name types.UID) v1alpha1.Claim {
 }
 
 // window makes a window on these days; see mustWindow for one with a zone.
-func window(t testing.TB, start, end string, days ...string) *Window {
+func window(t testing.TB, start, end string, days ...string) []CronWindow {
 	t.Helper()
 	return mustWindow(t, days, start, end, "UTC")
 }
 
-func mustWindow(t testing.TB, days []string, start, end, zone string) *Window {
+func mustWindow(t testing.TB, days []string, start, end, zone string) []CronWindow {
 	t.Helper()
 	w, err := NewWindow(days, start, end, zone)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return w
+}
+
+// opensNext is the first instant at or after t at which one of the windows is open; zero if there is none.
+func opensNext(windows []CronWindow, t time.Time) time.Time {
+	if open, next := openAt(windows, t); !open {
+		return next
+	}
+	return t
+}
+
+// isOpen reports whether one of the windows is open at t.
+func isOpen(windows []CronWindow, t time.Time) bool {
+	return slices.ContainsFunc(windows, func(w CronWindow) bool { return w.Contains(t) })
 }
 
 var everyDay = []string{"su", "mo", "tu", "we", "th", "fr", "sa"}

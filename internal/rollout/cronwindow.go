@@ -19,11 +19,12 @@ import (
 //
 // The schedule uses the wall clock of its time zone. An opening in an hour that the change to summer time skips occurs at
 // the moment of the change. An opening in an hour that the change back repeats occurs once, the first time. The duration is
-// elapsed time.
+// elapsed time, but of a window of [NewWindow] time on the wall clock.
 type CronWindow struct {
 	schedule cron.Schedule
 	duration time.Duration
 	location *time.Location
+	byWall   bool
 }
 
 // NewCronWindow reads a window.
@@ -65,7 +66,11 @@ func NewCronWindows(from []v1alpha1.Window) ([]CronWindow, error) {
 
 // Contains reports whether the window is open at t; its first instant is included, its end is not.
 func (w *CronWindow) Contains(t time.Time) bool {
-	opens := w.after(t.Add(-w.duration))
+	next := w.after
+	if w.byWall {
+		t, next = wall(t.In(w.location)), w.schedule.Next
+	}
+	opens := next(t.Add(-w.duration))
 	return !opens.IsZero() && !opens.After(t)
 }
 
@@ -100,7 +105,7 @@ func wall(local time.Time) time.Time {
 
 // instant returns the first instant with this wall clock time, or the moment of the change that skips it.
 func (w *CronWindow) instant(clock time.Time) time.Time {
-	at := time.Date(clock.Year(), clock.Month(), clock.Day(), clock.Hour(), clock.Minute(), 0, 0, w.location)
+	at := time.Date(clock.Year(), clock.Month(), clock.Day(), clock.Hour(), clock.Minute(), clock.Second(), 0, w.location)
 	start, end := at.ZoneBounds()
 	switch shown := wall(at); {
 	case shown.Before(clock):

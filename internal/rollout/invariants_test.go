@@ -644,7 +644,7 @@ var gateReasons = []v1alpha1.Reason{
 }
 
 func (f *facts) outside() bool {
-	return f.window != nil && !f.window.Contains(f.now) || f.spec != nil && !open(f.spec.Windows, f.now)
+	return f.window != nil && !isOpen(f.window, f.now) || f.spec != nil && !open(f.spec.Windows, f.now)
 }
 
 // verify checks a decision against what it was asked.

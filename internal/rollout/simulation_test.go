@@ -349,8 +349,8 @@ func (s *simulation) window(p *party) {
 	}
 }
 
-var windows = func() map[string]*Window {
-	all := map[string]*Window{}
+var windows = func() map[string][]CronWindow {
+	all := map[string][]CronWindow{}
 	for name, w := range map[string]struct {
 		days             []string
 		start, end, zone string

@@ -26,9 +26,8 @@ type Strategy struct {
 	MaxFailures *int
 	// Paused starts nothing.
 	Paused bool
-	// Window is when units may be started; nil means always. If there are Windows, one of them must be open too.
-	Window  *Window
-	Windows []CronWindow
+	// Window is when units may be started: while one of them is open; none means always. If there are Windows, one of them must be open too.
+	Window, Windows []CronWindow
 	// WindowError says why a window is invalid; empty if none is. An invalid window starts nothing.
 	WindowError string
 	// Error says what else of the strategy is invalid; empty if nothing is. An invalid strategy starts nothing.

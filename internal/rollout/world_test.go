@@ -108,7 +108,7 @@ type party struct {
 	uid         types.UID
 	spec        *v1alpha1.Strategy
 	concurrency int
-	window      *Window
+	window      []CronWindow
 	windowError string
 	shared      bool
 	// drains is true when a turn cordons the node and evicts what runs there.

@@ -156,7 +156,7 @@ func TestParseSelector(t *testing.T) {
 // A window that is parsed is the one that was asked for.
 func TestParseWindow(t *testing.T) {
 	w, err := parse(newPlan(window([]upgradev1.Day{"5"}, "13:00", "1pm", "Europe/Berlin")), secretsBut())
-	if got := w.Strategy(1, nil).Window; err != nil || !got.Contains(now) || got.Contains(now.Add(time.Second)) || got.Contains(now.Add(24*time.Hour)) {
+	if got := w.Strategy(1, nil).Window; err != nil || !got[0].Contains(now) || got[0].Contains(now.Add(time.Second)) || got[0].Contains(now.Add(24*time.Hour)) {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	w, err = parse(newPlan(), secretsBut())

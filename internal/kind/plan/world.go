@@ -49,7 +49,7 @@ type World struct {
 	// Holder is the Plan's name in claims. Taint is the key of the taint of outdated nodes. Label is the key of the node label with the hash.
 	Holder, Taint, Label string
 	Selector             labels.Selector
-	window               *rollout.Window
+	window               []rollout.CronWindow
 	windowError          string
 	// template and spec identify what the turns are started for: see Attempt.
 	template, spec string
