@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/pmezard/go-difflib/difflib"
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
@@ -83,8 +82,7 @@ func (c *command) showDiff(ctx context.Context, active, canary side) error {
 		}
 	}
 	program := strings.Fields(os.Getenv(external))
-	own := len(program) == 0
-	if own {
+	if len(program) == 0 {
 		program = []string{"diff", "-y", "--color=never"}
 		if text.TerminalOf(c.Out).Colour {
 			program[2] = "--color=always"
@@ -92,22 +90,8 @@ func (c *command) showDiff(ctx context.Context, active, canary side) error {
 	}
 	out, err := exec.CommandContext(ctx, program[0], append(program[1:], files[:]...)...).CombinedOutput()
 	if exit, ended := errors.AsType[*exec.ExitError](err); err != nil && (!ended || exit.ExitCode() != 1) {
-		if !own {
-			return fmt.Errorf("running $%s %q, %w: %s", external, program, err, out)
-		}
-		if out, err = unified(active, canary); err != nil { // That diff is missing, or does not know these flags.
-			return err
-		}
+		return fmt.Errorf("running %q ($%s may name another program), %w: %s", program, external, err, out)
 	}
 	_, err = c.Out.Write(out)
 	return err
-}
-
-// unified returns how two texts differ, in the format of diff -u.
-func unified(active, canary side) ([]byte, error) {
-	lines := func(text []byte) []string { return difflib.SplitLines(strings.TrimSuffix(string(text), "\n")) }
-	out, err := difflib.GetUnifiedDiffString(difflib.UnifiedDiff{
-		A: lines(active.text), B: lines(canary.text), FromFile: active.name + " (active)", ToFile: canary.name + " (canary)", Context: 3,
-	})
-	return []byte(out), err
 }
