@@ -113,7 +113,14 @@ func (f *Fleet) SnapshotFor(ctx context.Context, workload string) (Snapshot, err
 	}
 	s.Replaced = f.replaced.byNode()
 	s.Evicted, s.RecordsEnd = f.records.counting(s.Evicted, s.Nodes, f.gates.clock.Now())
-	s.Budgets, err = f.budgets(ctx, s.Evicted, workload)
+	known, err := f.budgets(ctx)
+	s.Budgets = known.budgets
+	s.Gates = func(b *rollout.Budget) *rollout.Budget {
+		if rules := known.gated[b.Name]; rules != nil {
+			return f.gates.withClosedGates(rules, b, s.Evicted, workload)
+		}
+		return b
+	}
 	return s, err
 }
 
@@ -178,10 +185,10 @@ func (f *Fleet) list(ctx context.Context) ([]*corev1.Node, error) {
 	return objects, nil
 }
 
-// budgets returns the budgets with the gates that are closed now, sorted by name. What the workload except lacks closes no gate.
-func (f *Fleet) budgets(ctx context.Context, evicted []*corev1.Node, except string) ([]rollout.Budget, error) {
+// budgets returns the budgets.
+func (f *Fleet) budgets(ctx context.Context) (known, error) {
 	if f.NoBudgets {
-		return nil, nil
+		return known{}, nil
 	}
 	var objects []*v1alpha1.NodeDisruptionBudget
 	if f.budgetStore != nil { // A list would copy each. Decisions need not wait for writes of their statuses.
@@ -189,19 +196,11 @@ func (f *Fleet) budgets(ctx context.Context, evicted []*corev1.Node, except stri
 	} else {
 		var list v1alpha1.NodeDisruptionBudgetList
 		if err := f.client.List(ctx, &list, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
-			return nil, fmt.Errorf("listing budgets, %w", err)
+			return known{}, fmt.Errorf("listing budgets, %w", err)
 		}
 		for i := range list.Items {
 			objects = append(objects, &list.Items[i])
 		}
 	}
-	known := f.gates.read(objects)
-	if len(known.gated) == 0 {
-		return known.budgets, nil
-	}
-	budgets := slices.Clone(known.budgets)
-	for i, rules := range known.gated {
-		f.gates.addClosedGates(rules, &budgets[i], evicted, except)
-	}
-	return budgets, nil
+	return f.gates.read(objects), nil
 }

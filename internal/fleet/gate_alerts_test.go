@@ -323,7 +323,7 @@ func TestPollersStartAndStop(t *testing.T) {
 	from.Generation++
 	third := b.poller(from)
 	b.gates.read([]*v1alpha1.NodeDisruptionBudget{from})
-	if _, err := b.budgets(t.Context(), nil, ""); err != nil { // The API has no budgets.
+	if _, err := b.budgets(t.Context()); err != nil { // The API has no budgets.
 		t.Fatal(err)
 	}
 	if !hasEnded(third) {

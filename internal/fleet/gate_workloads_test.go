@@ -206,7 +206,7 @@ func TestWorkloadsGateSeesDaemonSets(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := s.Budgets[0].Blocks; len(got) != want || want == 1 && got[0].Message != "ExtendedDaemonSet ns/agent has 1 of 2 available" {
+		if got := s.Gates(&s.Budgets[0]).Blocks; len(got) != want || want == 1 && got[0].Message != "ExtendedDaemonSet ns/agent has 1 of 2 available" {
 			t.Errorf("for %q: %+v", workload, got)
 		}
 	}

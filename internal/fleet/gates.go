@@ -57,33 +57,37 @@ type gates struct {
 	rules map[string]*rules
 }
 
-// known are all budgets as they were read last. The cache replaces an object that changes.
+// known are all budgets as they were read last.
 type known struct {
-	objects map[*v1alpha1.NodeDisruptionBudget]bool
-	// budgets are sorted by name, without closed gates. gated are the rules of those with gates, by index.
+	// generations are those of the budgets. A change of a status does not matter.
+	generations map[types.UID]int64
+	// budgets are sorted by name, without closed gates. gated are the rules of those with gates, by name.
 	budgets []rollout.Budget
-	gated   map[int]*rules
+	gated   map[string]*rules
 }
 
 // read returns these budgets, and sorts the list. Of thousands only those with gates cost each decision time.
 func (g *gates) read(objects []*v1alpha1.NodeDisruptionBudget) known {
 	g.reading.Lock()
 	defer g.reading.Unlock()
-	isNew := func(o *v1alpha1.NodeDisruptionBudget) bool { return !g.known.objects[o] }
-	if len(g.known.objects) == len(objects) && !slices.ContainsFunc(objects, isNew) {
+	isNew := func(o *v1alpha1.NodeDisruptionBudget) bool {
+		generation, ok := g.known.generations[o.UID]
+		return !ok || generation != o.Generation
+	}
+	if len(g.known.generations) == len(objects) && !slices.ContainsFunc(objects, isNew) {
 		return g.known
 	}
 	slices.SortFunc(objects, func(a, b *v1alpha1.NodeDisruptionBudget) int { return strings.Compare(a.Name, b.Name) })
-	k := known{objects: map[*v1alpha1.NodeDisruptionBudget]bool{}, gated: map[int]*rules{}}
+	k := known{generations: map[types.UID]int64{}, gated: map[string]*rules{}}
 	names := map[string]bool{}
 	for _, o := range objects {
-		k.objects[o] = true
+		k.generations[o.UID] = o.Generation
 		if o.DeletionTimestamp != nil {
 			continue
 		}
 		r := g.rulesOf(o)
-		if o.Spec.Gates != nil {
-			k.gated[len(k.budgets)] = r
+		if r.isGated() {
+			k.gated[o.Name] = r
 		}
 		k.budgets, names[o.Name] = append(k.budgets, r.budget), true
 	}
@@ -122,25 +126,21 @@ type rules struct {
 	uid        types.UID
 	generation int64
 	budget     rollout.Budget
-	// problem says what is invalid; no gate is set then.
-	problem   string
-	workloads *workloadsRule
-	pods      []rollout.PodsGate
-	alerts    *poller
+	workloads  *workloadsRule
+	pods       []rollout.PodsGate
+	alerts     *poller
 
 	mu sync.Mutex
 	// found holds what the pods gates answered at a version.
 	found podBlocks
 }
 
-// addClosedGates adds the closed gates to a budget. evicted are nodes with a record of evictions. What the workload except lacks closes
+func (r *rules) isGated() bool { return r.workloads != nil || len(r.pods) > 0 || r.alerts != nil }
+
+// withClosedGates returns a budget with its closed gates. evicted are nodes with a record of evictions. What the workload except lacks closes
 // no gate.
-func (g *gates) addClosedGates(r *rules, b *rollout.Budget, evicted []*corev1.Node, except string) {
-	if r.problem != "" {
-		// An invalid budget blocks all its nodes.
-		b.Error = cmp.Or(b.Error, r.problem)
-		return
-	}
+func (g *gates) withClosedGates(r *rules, of *rollout.Budget, evicted []*corev1.Node, except string) *rollout.Budget {
+	b := *of
 	if r.workloads != nil {
 		if why := g.closedByWorkloads(r.workloads, b.Selector, evicted, except); why != "" {
 			b.Blocks = append(b.Blocks, rollout.Block{Gate: v1alpha1.ReasonWorkloadsUnavailable, Message: why})
@@ -157,6 +157,7 @@ func (g *gates) addClosedGates(r *rules, b *rollout.Budget, evicted []*corev1.No
 		}
 		b.AlertsIgnored = ignored
 	}
+	return &b
 }
 
 // rulesOf returns a budget's gates, and starts the watches and the poller that they need.
@@ -167,13 +168,14 @@ func (g *gates) rulesOf(from *v1alpha1.NodeDisruptionBudget) *rules {
 	if last != nil && last.uid == from.UID && last.generation == from.Generation {
 		return last
 	}
-	r := &rules{uid: from.UID, generation: from.Generation}
+	r := &rules{uid: from.UID, generation: from.Generation, budget: rollout.NewBudget(from)}
 	if gates := from.Spec.Gates; gates != nil {
 		if err := r.parse(g, gates); err != nil {
-			r = &rules{uid: from.UID, generation: from.Generation, problem: "spec.gates." + err.Error()}
+			// An invalid budget blocks all its nodes.
+			r = &rules{uid: from.UID, generation: from.Generation, budget: r.budget}
+			r.budget.Error = cmp.Or(r.budget.Error, "spec.gates."+err.Error())
 		}
 	}
-	r.budget = rollout.NewBudget(from)
 	if r.workloads != nil {
 		for _, w := range g.workloads {
 			w.want()

@@ -111,9 +111,8 @@ func (b *bench) Budget(from *v1alpha1.NodeDisruptionBudget) rollout.Budget {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	budget := rollout.NewBudget(from)
-	b.gates.addClosedGates(b.gates.rulesOf(from), &budget, b.nodes.read(objects).Evicted, "")
-	return budget
+	r := b.gates.rulesOf(from)
+	return *b.gates.withClosedGates(r, &r.budget, b.nodes.read(objects).Evicted, "")
 }
 
 // looks at a budget with these gates, in YAML.
@@ -271,7 +270,7 @@ func TestGatesOfABudgetThatChanges(t *testing.T) {
 		t.Errorf("%d blocks of the new one", got)
 	}
 	b.gates.read([]*v1alpha1.NodeDisruptionBudget{from})
-	if _, err := b.budgets(t.Context(), nil, ""); err != nil { // The API has no budgets.
+	if _, err := b.budgets(t.Context()); err != nil { // The API has no budgets.
 		t.Fatal(err)
 	}
 	if got := len(b.gates.rules); got != 0 {

@@ -89,13 +89,13 @@ func (r *replaced) set(daemon types.NamespacedName, nodes map[string]time.Time) 
 		}
 		next[node] = since
 	}
-	if before != nil && maps.Equal(before, next) {
-		return false
-	}
 	if r.by == nil {
 		r.by = map[types.NamespacedName]map[string]time.Time{}
 	}
 	r.by[daemon] = next
+	if maps.Equal(before, next) {
+		return false
+	}
 	r.all = map[string][]rollout.Replacement{}
 	for of, nodes := range r.by {
 		for node, since := range nodes {

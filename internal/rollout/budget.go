@@ -173,6 +173,9 @@ func (p *pass) openAccounts() {
 		if !slices.ContainsFunc(p.candidates, func(c candidate) bool { return b.selects(c.node) }) {
 			continue // It is not asked for.
 		}
+		if p.fleet.Gates != nil {
+			b = p.fleet.Gates(b)
+		}
 		accounts = append(accounts, &account{
 			Budget: b, Account: Account{Limit: -1, Domains: map[string]int{}}, domainMessage: map[string]string{},
 		})

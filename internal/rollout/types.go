@@ -147,6 +147,8 @@ func (u *Unit) wantsStart(now time.Time) bool {
 type Fleet struct {
 	Nodes   map[string]*Node
 	Budgets []Budget
+	// Gates returns a budget with the gates that are closed now. It is asked for the budgets of candidates alone. Nil: Budgets have them.
+	Gates func(*Budget) *Budget
 	// Evictions is how many pods a drain would evict from each node, for strategies that order by it. A node without an
 	// entry has an unknown count.
 	Evictions map[string]int

@@ -378,8 +378,10 @@ func (p *Pass[T]) cacheShowsBudgets(ctx context.Context) (bool, error) {
 	if last, ok := p.admitted.Load(p.Key); ok && last == spec {
 		return true, nil
 	}
-	var live, cached v1alpha1.NodeDisruptionBudgetList
-	if err := errors.Join(p.live.List(ctx, &live), p.Client.List(ctx, &cached)); err != nil {
+	var live metav1.PartialObjectMetadataList // There may be thousands.
+	live.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("NodeDisruptionBudgetList"))
+	var cached v1alpha1.NodeDisruptionBudgetList
+	if err := errors.Join(p.live.List(ctx, &live), p.Client.List(ctx, &cached, client.UnsafeDisableDeepCopy)); err != nil {
 		return false, fmt.Errorf("listing budgets, %w", err)
 	}
 	generations := map[types.UID]int64{}

@@ -490,8 +490,8 @@ func podsGate(b *bench) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	for _, budget := range s.Budgets {
-		if budget.Name == of.Name {
+	for i := range s.Budgets {
+		if budget := s.Gates(&s.Budgets[i]); budget.Name == of.Name {
 			if got := budget.NodeBlocks[node2].Message; len(budget.NodeBlocks) != 1 || got != "pod budget-shop/migrate is on it" {
 				b.t.Errorf("got %+v", budget.NodeBlocks)
 			}

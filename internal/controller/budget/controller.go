@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -46,12 +47,17 @@ import (
 // bounds how often a status is written.
 const coalesce = time.Second
 
+// perBudget is how much longer it waits for each budget that there is, if that is longer than coalesce: thousands leave time to rollouts.
+const perBudget = 2 * time.Millisecond
+
 // Controller reconciles NodeDisruptionBudgets.
 type Controller struct {
 	clock  clock.PassiveClock
 	client client.Client
 	fleet  *fleet.Fleet
 	events *events.Recorder
+	// pause is the wait after a change.
+	pause atomic.Int64
 }
 
 // NewController returns a controller of budgets; SetupWithManager makes it run.
@@ -76,7 +82,7 @@ var all = reconcile.Request{}
 
 // wakeAll requests all, at the start and after each change of the fleet.
 func (c *Controller) wakeAll(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-	wake := func() { q.AddAfter(all, coalesce) }
+	wake := func() { q.AddAfter(all, max(coalesce, time.Duration(c.pause.Load()))) }
 	c.fleet.OnChange(wake)
 	wake()
 	return nil
@@ -86,9 +92,9 @@ func (c *Controller) wakeAll(_ context.Context, q workqueue.TypedRateLimitingInt
 // itself for the next time at which the clock alone can change a status.
 func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	// The budgets are read before the snapshot, so that no status claims to reflect a later generation.
-	var budgets v1alpha1.NodeDisruptionBudgetList
-	if err := c.client.List(ctx, &budgets, client.UnsafeDisableDeepCopy); err != nil {
-		return ctrl.Result{}, fmt.Errorf("listing budgets, %w", err)
+	budgets, err := c.read(ctx, request)
+	if err != nil {
+		return ctrl.Result{}, err
 	}
 	s, err := c.fleet.Snapshot(ctx)
 	if err != nil {
@@ -98,6 +104,7 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	var failed []error
 	var result ctrl.Result
 	if request == all {
+		c.pause.Store(int64(len(budgets)) * int64(perBudget))
 		failed = append(failed, c.removeRecords(ctx, &s))
 		if !s.RecordsEnd.IsZero() {
 			result.RequeueAfter = max(s.RecordsEnd.Sub(now), time.Millisecond)
@@ -105,16 +112,13 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	} else if !slices.ContainsFunc(s.Budgets, func(b rollout.Budget) bool { return b.Name == request.Name }) {
 		metrics.ForgetBudget(request.Name)
 	}
-	for i := range budgets.Items {
-		b := &budgets.Items[i]
-		if request != all && request.Name != b.Name {
-			continue
-		}
+	for i := range budgets {
+		b := &budgets[i]
 		of, found := slices.BinarySearchFunc(s.Budgets, b.Name, func(of rollout.Budget, name string) int { return strings.Compare(of.Name, name) })
 		if !found {
 			continue
 		}
-		next, err := c.report(ctx, b, &s.Budgets[of], &s.Fleet, now)
+		next, err := c.report(ctx, b, s.Gates(&s.Budgets[of]), &s.Fleet, now)
 		switch {
 		case apierrors.IsConflict(err):
 			next = now.Add(coalesce)
@@ -126,4 +130,21 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		}
 	}
 	return result, errors.Join(failed...)
+}
+
+// read returns the budget of a request, if it exists; all for the request all.
+func (c *Controller) read(ctx context.Context, request ctrl.Request) ([]v1alpha1.NodeDisruptionBudget, error) {
+	if request != all {
+		one := make([]v1alpha1.NodeDisruptionBudget, 1)
+		err := c.client.Get(ctx, request.NamespacedName, &one[0])
+		if apierrors.IsNotFound(err) {
+			return nil, nil
+		}
+		return one, err
+	}
+	var list v1alpha1.NodeDisruptionBudgetList
+	if err := c.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing budgets, %w", err)
+	}
+	return list.Items, nil
 }

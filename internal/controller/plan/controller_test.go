@@ -892,8 +892,8 @@ type newer struct {
 }
 
 func (n newer) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
-	if budgets, ok := list.(*v1alpha1.NodeDisruptionBudgetList); ok {
-		budgets.Items = []v1alpha1.NodeDisruptionBudget{n.budget}
+	if budgets, ok := list.(*metav1.PartialObjectMetadataList); ok {
+		budgets.Items = []metav1.PartialObjectMetadata{{ObjectMeta: n.budget.ObjectMeta}}
 		return nil
 	}
 	return n.Client.List(ctx, list, opts...)
