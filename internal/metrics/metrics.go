@@ -116,11 +116,16 @@ func set[K ~string, V int | int32 | int64](s *series, object any, now map[K]V, l
 	}
 }
 
-// SetUnits sets how many units are in each state, and how many wait for each reason.
+// SetUnits sets how many units are in each state, and how many wait for each reason. A rollout without units has no series, for there may be
+// thousands of these.
 func SetUnits(r Rollout, states map[v1alpha1.UnitState]int, reasons map[v1alpha1.Reason]int) {
 	for _, s := range []v1alpha1.UnitState{
 		v1alpha1.UnitOutdated, v1alpha1.UnitUpdating, v1alpha1.UnitSoaking, v1alpha1.UnitUpdated, v1alpha1.UnitFailed,
 	} {
+		if len(states) == 0 {
+			units.DeleteLabelValues(r.values(string(s))...)
+			continue
+		}
 		units.WithLabelValues(r.values(string(s))...).Set(float64(states[s]))
 	}
 	set(waiting, r, reasons, r.values()...)

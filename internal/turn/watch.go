@@ -24,9 +24,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/fleet"
 	"moult.dev/moult/internal/node"
+	"moult.dev/moult/internal/status"
 )
 
 // MapFunc returns the rollouts to wake for an object. objects are its states before and after a change.
@@ -66,7 +68,7 @@ func after(requests MapFunc, enqueue func(queue, []reconcile.Request)) handler.F
 }
 
 // RolloutsOfNode maps a node to rollouts of one kind: those that are own, and those that are deleted. They select the node before or after the
-// change, or have a claim, a mark or a taint on it. A selector that can't be read matches no node.
+// change, and are valid, or have a claim, a mark or a taint on it. A selector that can't be read matches no node.
 func RolloutsOfNode(c client.Reader, kind schema.GroupVersionKind, namespace string, own func(*unstructured.Unstructured) bool) MapFunc {
 	prefix := node.Holder(kind.Kind, types.NamespacedName{Namespace: namespace})
 	return func(ctx context.Context, objects ...client.Object) []reconcile.Request {
@@ -84,7 +86,7 @@ func RolloutsOfNode(c client.Reader, kind schema.GroupVersionKind, namespace str
 				delete(found, key)
 				return
 			}
-			if slices.ContainsFunc(objects, func(o client.Object) bool {
+			if !IsInvalid(r) && slices.ContainsFunc(objects, func(o client.Object) bool {
 				return mayMatch(r, o.GetLabels()) && nodeSelector(r).Matches(labels.Set(o.GetLabels()))
 			}) {
 				found[key] = true
@@ -167,11 +169,29 @@ func changed(matters func(old, now client.Object) bool) predicate.Funcs {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool { return matters(e.ObjectOld, e.ObjectNew) }}
 }
 
+// IsInvalid reports whether the status of a rollout says that its present spec is invalid. No change of a node can mend that, and no passing of time.
+func IsInvalid(o client.Object) bool {
+	switch o := o.(type) {
+	case *unstructured.Unstructured:
+		content, _, _ := unstructured.NestedFieldNoCopy(o.Object, "status", "conditions")
+		conditions, _ := content.([]any)
+		return slices.ContainsFunc(conditions, func(content any) bool {
+			c, _ := content.(map[string]any)
+			return c["type"] == v1alpha1.ConditionStalled && c["status"] == "True" && c["observedGeneration"] == o.GetGeneration() &&
+				(c["reason"] == status.ReasonInvalid || c["reason"] == upgradev1.ReasonNotReady)
+		})
+	case *edsv1.ExtendedDaemonSet:
+		c := edsv1.TrueCondition(o.Status.Conditions, edsv1.ConditionStalled)
+		return c != nil && c.Reason == edsv1.ReasonInvalidSpec && o.Status.ObservedGeneration == o.Generation
+	}
+	return false
+}
+
 // Resync is how often every rollout is reconciled without a change, in case a watch has missed something.
 const Resync = time.Minute
 
-// RolloutChanged filters out the controllers' own status writes, but not a person's approval. It lets a resync of the cache through: both
-// objects have the same version. Created is for new rollouts.
+// RolloutChanged filters out the controllers' own status writes, but not a person's approval. It lets a resync of the cache through, if the
+// rollout is valid: both objects have the same version. Created is for new rollouts.
 var RolloutChanged = predicate.Funcs{
 	CreateFunc: func(event.CreateEvent) bool { return false },
 	UpdateFunc: func(e event.UpdateEvent) bool { return rolloutChanged(e.ObjectOld, e.ObjectNew) },
@@ -179,7 +199,7 @@ var RolloutChanged = predicate.Funcs{
 
 func rolloutChanged(old, now client.Object) bool {
 	if version := now.GetResourceVersion(); version != "" && version == old.GetResourceVersion() {
-		return true
+		return !IsInvalid(now)
 	}
 	return old.GetGeneration() != now.GetGeneration() || old.GetUID() != now.GetUID() ||
 		(old.GetDeletionTimestamp() == nil) != (now.GetDeletionTimestamp() == nil) ||

@@ -30,6 +30,8 @@ const (
 
 // Reasons of conditions.
 const (
+	// ReasonInvalidSpec is that of Stalled on an ExtendedDaemonSet with an invalid spec.
+	ReasonInvalidSpec = "InvalidSpec"
 	// ReasonCanaryFailed is that of Canary-Failed on an ExtendedDaemonSet.
 	ReasonCanaryFailed = "CanaryFailed"
 	// ReasonManuallyFailed is what `kubectl eds canary fail` writes.

@@ -124,11 +124,13 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 		return wake, fmt.Errorf("reading the ExtendedDaemonSet, %w", err)
 	}
 	if eds.UID == "" || eds.DeletionTimestamp != nil {
-		c.memory.Delete(key)
+		_, known := c.memory.LoadAndDelete(key)
 		c.queued.Set(key, false)
 		c.queued.SetBusy(key, false)
-		c.fleet.SetReplaced(key, nil)
-		metrics.ForgetDaemonSet(key)
+		if known { // Settings may name thousands that do not exist.
+			c.fleet.SetReplaced(key, nil)
+			metrics.ForgetDaemonSet(key)
+		}
 		return wake, nil // Its objects are deleted with it.
 	}
 	p := &pass{Controller: c, key: key, stored: eds, now: c.clock.Now(), pods: c.daemonPods}
@@ -147,7 +149,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 		err = errors.Join(err, p.reportProblem(ctx, "DaemonSetNotSeen", err))
 	case invalid != nil:
 		c.fleet.ReplacedUnknown(key)
-		err = p.reportProblem(ctx, "InvalidSpec", invalid)
+		err = p.reportProblem(ctx, edsv1.ReasonInvalidSpec, invalid)
 	default:
 		err = p.run(ctx)
 	}
@@ -164,7 +166,7 @@ func (p *pass) run(ctx context.Context) error {
 		return p.passAgain(err)
 	}
 	if err := p.Survey(p.CanaryNodes()); err != nil {
-		return errors.Join(err, p.reportProblem(ctx, "InvalidSpec", err))
+		return errors.Join(err, p.reportProblem(ctx, edsv1.ReasonInvalidSpec, err))
 	}
 	p.explainStart(ctx)
 	if again, err := p.runCanary(ctx); again || err != nil {

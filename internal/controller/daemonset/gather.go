@@ -25,12 +25,12 @@ func (p *pass) gather(ctx context.Context) (daemonset.Facts, error) {
 	facts.Fleet, facts.Nodes = snapshot.Fleet, snapshot.Objects
 	here := []client.ListOption{client.InNamespace(p.key.Namespace), client.UnsafeDisableDeepCopy}
 	var sets edsv1.ExtendedDaemonSetReplicaSetList
-	if err := p.client.List(ctx, &sets, append(here, client.MatchingLabels{edsv1.LabelName: p.key.Name})...); err != nil {
+	if err := p.client.List(ctx, &sets, append(here, client.MatchingFields{indexName: p.key.Name})...); err != nil {
 		return facts, fmt.Errorf("listing revisions, %w", err)
 	}
 	facts.ReplicaSets = sets.Items
 	var settings edsv1.ExtendedDaemonsetSettingList
-	if err := p.client.List(ctx, &settings, here...); err != nil {
+	if err := p.client.List(ctx, &settings, append(here, client.MatchingFields{daemonset.IndexReference: p.key.Name})...); err != nil {
 		return facts, fmt.Errorf("listing settings, %w", err)
 	}
 	facts.Settings = settings.Items

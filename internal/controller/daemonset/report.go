@@ -29,6 +29,7 @@ func (p *pass) reportProblem(ctx context.Context, reason string, problem error) 
 // refuse writes why the ExtendedDaemonSet is not carried out: conditions alone, because its CustomResourceDefinition lacks other fields.
 func (p *pass) refuse(ctx context.Context, refused error) (wake time.Time, err error) {
 	p.queued.Set(p.key, true) // A change of the definition wakes it.
+	p.remembered(p.key)
 	p.Judge = &daemonset.Judge{Facts: daemonset.Facts{EDS: p.stored.DeepCopy()}, Now: p.now}
 	p.Summarize(v1alpha1.ReasonDefinitionIncomplete, refused)
 	p.EDS.Status.ObservedGeneration = p.stored.Status.ObservedGeneration

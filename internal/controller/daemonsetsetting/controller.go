@@ -47,7 +47,11 @@ func NewController(c client.Client, recorder *events.Recorder) *Controller {
 }
 
 // SetupWithManager makes the manager run this controller.
-func (c *Controller) SetupWithManager(_ context.Context, m ctrl.Manager) error {
+func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error {
+	byReference := func(o client.Object) []string { return []string{referenced(ctx, o)[0].Name} }
+	if err := m.GetFieldIndexer().IndexField(ctx, &edsv1.ExtendedDaemonsetSetting{}, daemonset.IndexReference, byReference); err != nil {
+		return fmt.Errorf("indexing settings, %w", err)
+	}
 	return ctrl.NewControllerManagedBy(m).
 		Named("daemonsetsetting.status").
 		Watches(&edsv1.ExtendedDaemonsetSetting{}, handler.EnqueueRequestsFromMapFunc(referenced), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
@@ -80,7 +84,8 @@ func (c *Controller) allReferenced(ctx context.Context, _ client.Object) []recon
 // Reconcile judges all Settings of the ExtendedDaemonSet in the request. An empty name means Settings without a reference.
 func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	var list edsv1.ExtendedDaemonsetSettingList
-	if err := c.client.List(ctx, &list, client.InNamespace(request.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+	ofThis := client.MatchingFields{daemonset.IndexReference: request.Name}
+	if err := c.client.List(ctx, &list, client.InNamespace(request.Namespace), ofThis, client.UnsafeDisableDeepCopy); err != nil {
 		return ctrl.Result{}, fmt.Errorf("listing settings, %w", err)
 	}
 	var nodes corev1.NodeList

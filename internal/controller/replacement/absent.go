@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -24,16 +23,13 @@ import (
 
 // absent are the Nodes of all NodeRollouts that were deleted before their replacements joined.
 func (c *Controller) absent(ctx context.Context) ([]*corev1.Node, error) {
-	rollouts, err := replacements(ctx, c.Client)
+	rollouts, err := replacements(ctx, c.Client, indexTurns)
 	if err != nil {
 		return nil, err
 	}
 	var all []*corev1.Node
 	for i := range rollouts {
 		stored := &rollouts[i]
-		if turns, _, _ := unstructured.NestedFieldNoCopy(stored.Object, "status", "turns"); turns == nil {
-			continue // Every snapshot asks for all.
-		}
 		holder := node.Holder(turnof.Kind, client.ObjectKeyFromObject(stored))
 		all = append(all, absentNodes(holder, stored.GetUID(), turnof.StatusOf(stored).Turns)...)
 	}

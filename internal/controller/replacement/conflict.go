@@ -47,10 +47,10 @@ func (p *pass) ambiguity() error {
 
 // readOthers reads the other NodeRollouts with replacement that may be for the same machines.
 func (p *pass) readOthers(ctx context.Context) error {
-	all, err := replacements(ctx, p.Client)
+	all, err := replacements(ctx, p.Client, indexSets)
 	for i := range all {
-		if !hasMachines(&all[i], p.isNewer(&all[i])) {
-			continue // To read thousands takes long.
+		if p.isNewer(&all[i]) && !has(&all[i], "status", "turns") {
+			continue
 		}
 		r, malformed, err := turnof.Decode(&all[i])
 		if err == nil && malformed == nil && r.Name != p.rollout.Name && p.sameCloud(r.Spec.Replacement) {
@@ -66,16 +66,27 @@ func (p *pass) isNewer(o client.Object) bool {
 	return cmp.Or(created.Compare(p.rollout.CreationTimestamp.Time), strings.Compare(o.GetName(), p.rollout.Name)) > 0
 }
 
-// hasMachines reports whether a stored NodeRollout has turns, or, if it is not newer, names scale sets or has found some.
-func hasMachines(stored *unstructured.Unstructured, newer bool) bool {
-	paths := [][]string{{"status", "turns"}, {"status", "scaleSets"}, {"spec", "replacement", "scaleSets"}}
-	if newer {
-		paths = paths[:1]
+// indexMachines finds the stored NodeRollouts with replacement that have turns, or that have turns, name scale sets or have found some: to read
+// thousands takes long.
+const indexMachines, indexTurns, indexSets = "machines", "turns", "sets"
+
+func indexedByMachines(o client.Object) (keys []string) {
+	stored, ok := o.(*unstructured.Unstructured)
+	if !ok || !turnof.Replaces(stored) {
+		return nil
 	}
-	return slices.ContainsFunc(paths, func(path []string) bool {
-		list, _, _ := unstructured.NestedFieldNoCopy(stored.Object, path...)
-		return list != nil
-	})
+	if has(stored, "status", "turns") {
+		return []string{indexTurns, indexSets}
+	}
+	if has(stored, "status", "scaleSets") || has(stored, "spec", "replacement", "scaleSets") {
+		return []string{indexSets}
+	}
+	return nil
+}
+
+func has(stored *unstructured.Unstructured, path ...string) bool {
+	list, _, _ := unstructured.NestedFieldNoCopy(stored.Object, path...)
+	return list != nil
 }
 
 // scaleSetsOf are the names of the scale sets of a NodeRollout.
@@ -121,12 +132,12 @@ func placeOf(p *v1alpha1.CloudProvider) [3]string {
 	return [3]string{"unknown"}
 }
 
-// replacements are all NodeRollouts with replacement as they are stored, which must not be changed.
-func replacements(ctx context.Context, c client.Reader) ([]unstructured.Unstructured, error) {
+// replacements are the NodeRollouts with replacement of a key of indexMachines, as they are stored, which must not be changed.
+func replacements(ctx context.Context, c client.Reader, key string) ([]unstructured.Unstructured, error) {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(turnof.GroupVersionKind)
-	if err := c.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+	if err := c.List(ctx, list, client.MatchingFields{indexMachines: key}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing NodeRollouts, %w", err)
 	}
-	return slices.DeleteFunc(slices.Clone(list.Items), func(r unstructured.Unstructured) bool { return !turnof.Replaces(&r) }), nil
+	return list.Items, nil
 }

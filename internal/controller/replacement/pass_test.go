@@ -49,7 +49,7 @@ func passOf(t *testing.T, status v1alpha1.NodeRolloutStatus, nodes ...*corev1.No
 	if err := errors.Join(corev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
-	c := clientfake.NewClientBuilder().WithScheme(scheme).WithObjects(r).WithStatusSubresource(r).Build()
+	c := clientfake.NewClientBuilder().WithScheme(scheme).WithIndex(turnof.Object(), indexMachines, indexedByMachines).WithObjects(r).WithStatusSubresource(r).Build()
 	key := client.ObjectKeyFromObject(r)
 	stored := turnof.Object()
 	if err := c.Get(t.Context(), key, stored); err != nil {

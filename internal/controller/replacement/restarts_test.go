@@ -94,7 +94,7 @@ func TestRestarted(t *testing.T) {
 				Provider: v1alpha1.CloudProvider{AWS: &v1alpha1.AWSProvider{Region: "sky"}}, CheckPeriod: &metav1.Duration{Duration: time.Second},
 			},
 		}}
-		store := clientfake.NewClientBuilder().WithScheme(scheme).WithObjects(rollout).WithStatusSubresource(&v1alpha1.NodeRollout{}, &corev1.Node{}).
+		store := clientfake.NewClientBuilder().WithScheme(scheme).WithIndex(turnof.Object(), indexMachines, indexedByMachines).WithObjects(rollout).WithStatusSubresource(&v1alpha1.NodeRollout{}, &corev1.Node{}).
 			WithIndex(&corev1.Pod{}, drain.NodeNameField, func(o client.Object) []string {
 				p, _ := o.(*corev1.Pod)
 				return []string{p.Spec.NodeName}
@@ -173,7 +173,7 @@ func TestStaleStatus(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "workers", UID: "uid", ResourceVersion: "100"},
 		Spec:       v1alpha1.NodeRolloutSpec{Replacement: &v1alpha1.Replacement{ScaleSets: []string{"workers"}}},
 	}
-	store := clientfake.NewClientBuilder().WithScheme(scheme).WithObjects(rollout).Build()
+	store := clientfake.NewClientBuilder().WithScheme(scheme).WithIndex(turnof.Object(), indexMachines, indexedByMachines).WithObjects(rollout).Build()
 	recorder := events.NewRecorder(t.Context(), clock.RealClock{}, fake.NewClientset().CoreV1().Events(""), scheme, "moult", "n1")
 	defer recorder.Shutdown(context.WithoutCancel(t.Context()))
 	clk := clocktesting.NewFakePassiveClock(noon)

@@ -4,6 +4,7 @@ package replacement
 
 import (
 	"context"
+	"fmt"
 
 	ctrl "sigs.k8s.io/controller-runtime"
 
@@ -12,7 +13,10 @@ import (
 )
 
 // SetupWithManager makes the manager run this controller.
-func (c *Controller) SetupWithManager(_ context.Context, m ctrl.Manager) error {
+func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error {
+	if err := m.GetFieldIndexer().IndexField(ctx, turnof.Object(), indexMachines, indexedByMachines); err != nil {
+		return fmt.Errorf("indexing NodeRollouts, %w", err)
+	}
 	// Most reconciles wait for a cloud.
 	b, err := c.NewController(m, "noderollout.replacement", 4*c.options.Threads, turnof.Object(),
 		fleet.Coalesce, turnof.RolloutsOfNode(c.Client, turnof.GroupVersionKind, "", turnof.Replaces))
