@@ -23,9 +23,9 @@ import (
 // Coalesce is how long a rollout waits after a change, so that one decision covers several changes.
 const Coalesce = 50 * time.Millisecond
 
-// perIdle is how long the rollouts without a turn in progress wait after a change, for each rollout that the change wakes, if that is longer than
-// Coalesce. So thousands that wait on the same nodes leave time to others, and two dozen look at once.
-const perIdle = 2 * time.Millisecond
+// perIdle is how long the rollouts without a turn in progress wait after a change, for each rollout that the change wakes beyond fewIdle. So thousands
+// that wait on the same nodes leave time to others, and two dozen look at once.
+const perIdle, fewIdle = 10 * time.Millisecond, 24
 
 // Waiters are the rollouts of one controller that wait for a budget. They also enqueue rollouts for causes that no watch of the controller shows.
 type Waiters struct {
@@ -55,7 +55,7 @@ func note(in *sync.Map, rollout types.NamespacedName, is bool) {
 // one failed, it keeps its time.
 func (w *Waiters) Add(queue workqueue.TypedRateLimitingInterface[reconcile.Request], after time.Duration, rollouts ...reconcile.Request) {
 	q, _ := queue.(priorityqueue.PriorityQueue[reconcile.Request])
-	idle := max(after, time.Duration(len(rollouts))*perIdle)
+	idle := max(after, time.Duration(len(rollouts)-fewIdle)*perIdle)
 	for _, r := range rollouts {
 		o := priorityqueue.AddOpts{After: after, Priority: w.priority(r.NamespacedName)}
 		if *o.Priority != 0 {

@@ -53,7 +53,7 @@ func (a *added) AddWithOpts(o priorityqueue.AddOpts, items ...reconcile.Request)
 func TestWaitersMakeRoom(t *testing.T) {
 	w := &Waiters{}
 	w.SetBusy(types.NamespacedName{Name: "0"}, true)
-	for n, want := range map[int]time.Duration{2: Coalesce, 1000: 1000 * perIdle} {
+	for n, want := range map[int]time.Duration{2: Coalesce, fewIdle: Coalesce, 1000: (1000 - fewIdle) * perIdle} {
 		q := &added{after: map[string]time.Duration{}}
 		var all []reconcile.Request
 		for i := range n {

@@ -4,9 +4,7 @@ package daemonset
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -30,27 +28,10 @@ import (
 	"moult.dev/moult/internal/turn"
 )
 
-// indexName finds pods and revisions by the ExtendedDaemonSet that their label names. indexNodes finds ExtendedDaemonSets by one label that they
-// need of nodes, or "" for those that any node may concern.
-const indexName, indexNodes = "extendeddaemonset", "nodes"
+// indexName finds pods by the ExtendedDaemonSet that their label names.
+const indexName = "extendeddaemonset"
 
 func indexedByName(o client.Object) []string { return []string{o.GetLabels()[edsv1.LabelName]} }
-
-func indexedByNodes(o client.Object) []string {
-	eds, ok := o.(*edsv1.ExtendedDaemonSet)
-	if !ok || len(eds.Spec.Template.Spec.NodeSelector) == 0 || eds.Annotations[edsv1.AnnotationOldDaemonset] != "" {
-		return []string{""}
-	}
-	return labelsOf(eds.Spec.Template.Spec.NodeSelector)[:1]
-}
-
-// labelsOf returns labels as indexNodes has them.
-func labelsOf(set map[string]string) (all []string) {
-	for _, key := range slices.Sorted(maps.Keys(set)) {
-		all = append(all, key+"="+set[key])
-	}
-	return all
-}
 
 // CacheOptions limits the client's cache to the watched namespaces, and to PodTemplates for the cluster autoscaler.
 func CacheOptions(o Options) map[client.Object]cache.ByObject {
@@ -105,12 +86,8 @@ func NewCaches(cfg *rest.Config, o Options, with cache.Options) (c Caches, err e
 
 // SetupWithManager makes the manager run this controller.
 func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error {
-	if err := errors.Join(
-		c.Pods.IndexField(ctx, &corev1.Pod{}, indexName, indexedByName),
-		m.GetFieldIndexer().IndexField(ctx, &edsv1.ExtendedDaemonSetReplicaSet{}, indexName, indexedByName),
-		m.GetFieldIndexer().IndexField(ctx, &edsv1.ExtendedDaemonSet{}, indexNodes, indexedByNodes),
-	); err != nil {
-		return fmt.Errorf("indexing pods and revisions, %w", err)
+	if err := c.Pods.IndexField(ctx, &corev1.Pod{}, indexName, indexedByName); err != nil {
+		return fmt.Errorf("indexing pods, %w", err)
 	}
 	running, err := ctrl.NewControllerManagedBy(m).
 		Named("extendeddaemonset.rollout").
@@ -151,21 +128,13 @@ func ofReference(_ context.Context, objects ...client.Object) (requests []reconc
 	return requests
 }
 
-// ofNode returns the ExtendedDaemonSets that are valid and whose template selects a Node before or after a change, or that replace a DaemonSet.
-func (c *Controller) ofNode(ctx context.Context, objects ...client.Object) (all []reconcile.Request) {
-	keys := []string{""}
-	for _, o := range objects {
-		keys = append(keys, labelsOf(o.GetLabels())...)
-	}
-	slices.Sort(keys)
-	for _, key := range slices.Compact(keys) {
-		all = append(all, c.listed(ctx, "", func(eds *edsv1.ExtendedDaemonSet) bool {
-			selector := labels.SelectorFromSet(eds.Spec.Template.Spec.NodeSelector)
-			return !turn.IsInvalid(eds) && (eds.Annotations[edsv1.AnnotationOldDaemonset] != "" ||
-				slices.ContainsFunc(objects, func(o client.Object) bool { return selector.Matches(labels.Set(o.GetLabels())) }))
-		}, client.MatchingFields{indexNodes: key})...)
-	}
-	return all
+// ofNode returns the ExtendedDaemonSets whose template selects a Node before or after a change, and those that replace a DaemonSet.
+func (c *Controller) ofNode(ctx context.Context, objects ...client.Object) []reconcile.Request {
+	return c.listed(ctx, "", func(eds *edsv1.ExtendedDaemonSet) bool {
+		selector := labels.SelectorFromSet(eds.Spec.Template.Spec.NodeSelector)
+		return eds.Annotations[edsv1.AnnotationOldDaemonset] != "" ||
+			slices.ContainsFunc(objects, func(o client.Object) bool { return selector.Matches(labels.Set(o.GetLabels())) })
+	})
 }
 
 // all returns the ExtendedDaemonSets in the object's namespace. For a Node, which has no namespace, it returns all.
@@ -176,22 +145,17 @@ func (c *Controller) all(ctx context.Context, objects ...client.Object) []reconc
 func isAny(*edsv1.ExtendedDaemonSet) bool { return true }
 
 // listed is list. An error is logged.
-func (c *Controller) listed(
-	ctx context.Context, namespace string, wanted func(*edsv1.ExtendedDaemonSet) bool, options ...client.ListOption,
-) []reconcile.Request {
-	requests, err := c.list(ctx, namespace, wanted, options...)
+func (c *Controller) listed(ctx context.Context, namespace string, wanted func(*edsv1.ExtendedDaemonSet) bool) []reconcile.Request {
+	requests, err := c.list(ctx, namespace, wanted)
 	if err != nil {
 		log.FromContext(ctx).Error(err, "ExtendedDaemonSets can't be listed")
 	}
 	return requests
 }
 
-func (c *Controller) list(
-	ctx context.Context, namespace string, wanted func(*edsv1.ExtendedDaemonSet) bool, options ...client.ListOption,
-) (requests []reconcile.Request, err error) {
+func (c *Controller) list(ctx context.Context, namespace string, wanted func(*edsv1.ExtendedDaemonSet) bool) (requests []reconcile.Request, err error) {
 	var list edsv1.ExtendedDaemonSetList
-	options = append(options, client.InNamespace(namespace), client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency)
-	err = c.client.List(ctx, &list, options...)
+	err = c.client.List(ctx, &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy)
 	for i := range list.Items {
 		if wanted(&list.Items[i]) {
 			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})

@@ -32,7 +32,7 @@ func TestOfNode(t *testing.T) {
 	if err := edsv1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	c := &Controller{client: fake.NewClientBuilder().WithScheme(scheme).WithLists(&list).WithIndex(&edsv1.ExtendedDaemonSet{}, indexNodes, indexedByNodes).Build()}
+	c := &Controller{client: fake.NewClientBuilder().WithScheme(scheme).WithLists(&list).Build()}
 	node := func(pool string) client.Object {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"pool": pool}}}
 	}

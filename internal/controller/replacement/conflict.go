@@ -49,7 +49,7 @@ func (p *pass) ambiguity() error {
 func (p *pass) readOthers(ctx context.Context) error {
 	all, err := replacements(ctx, p.Client, indexSets)
 	for i := range all {
-		if p.isNewer(&all[i]) && !has(&all[i], "status", "turns") {
+		if p.isNewer(&all[i]) && turnof.StatusOf(&all[i]).Turns == nil {
 			continue
 		}
 		r, malformed, err := turnof.Decode(&all[i])
@@ -75,18 +75,14 @@ func indexedByMachines(o client.Object) (keys []string) {
 	if !ok || !turnof.Replaces(stored) {
 		return nil
 	}
-	if has(stored, "status", "turns") {
-		return []string{indexTurns, indexSets}
+	s := turnof.StatusOf(stored)
+	if s.Turns != nil {
+		keys = []string{indexTurns}
 	}
-	if has(stored, "status", "scaleSets") || has(stored, "spec", "replacement", "scaleSets") {
-		return []string{indexSets}
+	if named, _, _ := unstructured.NestedFieldNoCopy(stored.Object, "spec", "replacement", "scaleSets"); named != nil || s.Turns != nil || s.ScaleSets != nil {
+		keys = append(keys, indexSets)
 	}
-	return nil
-}
-
-func has(stored *unstructured.Unstructured, path ...string) bool {
-	list, _, _ := unstructured.NestedFieldNoCopy(stored.Object, path...)
-	return list != nil
+	return keys
 }
 
 // scaleSetsOf are the names of the scale sets of a NodeRollout.

@@ -92,7 +92,7 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 }
 
 func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (wake time.Time, err error) {
-	stored, err := turnof.Get(ctx, c.Client, key)
+	stored, err := turnof.Get(ctx, c.Client, key, turnof.Object())
 	if err != nil {
 		return wake, err
 	}

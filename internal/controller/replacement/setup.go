@@ -18,7 +18,7 @@ func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error
 		return fmt.Errorf("indexing NodeRollouts, %w", err)
 	}
 	// Most reconciles wait for a cloud.
-	b, err := c.NewController(m, "noderollout.replacement", 4*c.options.Threads, turnof.Object(),
+	b, err := c.NewController(m, "noderollout.replacement", 8*c.options.Threads, turnof.Object(),
 		fleet.Coalesce, turnof.RolloutsOfNode(c.Client, turnof.GroupVersionKind, "", turnof.Replaces))
 	if err != nil {
 		return err
