@@ -36,7 +36,7 @@ func TestRefuses(t *testing.T) {
 	key := client.ObjectKeyFromObject(o)
 	read := func() *unstructured.Unstructured {
 		t.Helper()
-		stored, err := Get(t.Context(), c, key)
+		stored, err := Get(t.Context(), c, key, Object())
 		if err != nil {
 			t.Fatal(err)
 		}

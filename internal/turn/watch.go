@@ -86,9 +86,9 @@ func RolloutsOfNode(c client.Reader, kind schema.GroupVersionKind, namespace str
 				delete(found, key)
 				return
 			}
-			if !IsInvalid(r) && slices.ContainsFunc(objects, func(o client.Object) bool {
+			if slices.ContainsFunc(objects, func(o client.Object) bool {
 				return mayMatch(r, o.GetLabels()) && nodeSelector(r).Matches(labels.Set(o.GetLabels()))
-			}) {
+			}) && !IsInvalid(r) {
 				found[key] = true
 			}
 		})
@@ -173,10 +173,11 @@ func changed(matters func(old, now client.Object) bool) predicate.Funcs {
 func IsInvalid(o client.Object) bool {
 	switch o := o.(type) {
 	case *unstructured.Unstructured:
-		content, _, _ := unstructured.NestedFieldNoCopy(o.Object, "status", "conditions")
-		conditions, _ := content.([]any)
-		return slices.ContainsFunc(conditions, func(content any) bool {
-			c, _ := content.(map[string]any)
+		var s struct {
+			Conditions []map[string]any `json:"conditions"`
+		}
+		DecodeStatus(o, &s)
+		return slices.ContainsFunc(s.Conditions, func(c map[string]any) bool {
 			return c["type"] == v1alpha1.ConditionStalled && c["status"] == "True" && c["observedGeneration"] == o.GetGeneration() &&
 				(c["reason"] == status.ReasonInvalid || c["reason"] == upgradev1.ReasonNotReady)
 		})
@@ -208,14 +209,17 @@ func rolloutChanged(old, now client.Object) bool {
 }
 
 // approvalOf returns what the status of a rollout says about its last approval.
-func approvalOf(o client.Object) (approval any) {
+func approvalOf(o client.Object) *v1alpha1.WaveApproval {
+	var s struct {
+		Approval *v1alpha1.WaveApproval `json:"approval"`
+	}
 	switch o := o.(type) {
 	case *unstructured.Unstructured:
-		approval, _, _ = unstructured.NestedFieldNoCopy(o.Object, "status", "approval")
+		DecodeStatus(o, &s)
 	case *edsv1.ExtendedDaemonSet:
-		approval = o.Status.Approval
+		s.Approval = o.Status.Approval
 	}
-	return approval
+	return s.Approval
 }
 
 // NodeChanged filters out heartbeats. The cache has trimmed the Nodes, so every difference that remains matters.

@@ -92,9 +92,16 @@ func (c *Controller) wakeAll(_ context.Context, q workqueue.TypedRateLimitingInt
 // itself for the next time at which the clock alone can change a status.
 func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	// The budgets are read before the snapshot, so that no status claims to reflect a later generation.
-	budgets, err := c.read(ctx, request)
-	if err != nil {
-		return ctrl.Result{}, err
+	budgets, err := make([]v1alpha1.NodeDisruptionBudget, 1), error(nil)
+	if request == all {
+		var list v1alpha1.NodeDisruptionBudgetList
+		err = c.client.List(ctx, &list, client.UnsafeDisableDeepCopy)
+		budgets = list.Items
+	} else {
+		err = c.client.Get(ctx, request.NamespacedName, &budgets[0])
+	}
+	if client.IgnoreNotFound(err) != nil {
+		return ctrl.Result{}, fmt.Errorf("reading budgets, %w", err)
 	}
 	s, err := c.fleet.Snapshot(ctx)
 	if err != nil {
@@ -130,21 +137,4 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		}
 	}
 	return result, errors.Join(failed...)
-}
-
-// read returns the budget of a request, if it exists; all for the request all.
-func (c *Controller) read(ctx context.Context, request ctrl.Request) ([]v1alpha1.NodeDisruptionBudget, error) {
-	if request != all {
-		one := make([]v1alpha1.NodeDisruptionBudget, 1)
-		err := c.client.Get(ctx, request.NamespacedName, &one[0])
-		if apierrors.IsNotFound(err) {
-			return nil, nil
-		}
-		return one, err
-	}
-	var list v1alpha1.NodeDisruptionBudgetList
-	if err := c.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("listing budgets, %w", err)
-	}
-	return list.Items, nil
 }

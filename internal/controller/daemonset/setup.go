@@ -4,6 +4,7 @@ package daemonset
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -28,7 +29,7 @@ import (
 	"moult.dev/moult/internal/turn"
 )
 
-// indexName finds pods by the ExtendedDaemonSet that their label names.
+// indexName finds pods and revisions by the ExtendedDaemonSet that their label names.
 const indexName = "extendeddaemonset"
 
 func indexedByName(o client.Object) []string { return []string{o.GetLabels()[edsv1.LabelName]} }
@@ -86,8 +87,11 @@ func NewCaches(cfg *rest.Config, o Options, with cache.Options) (c Caches, err e
 
 // SetupWithManager makes the manager run this controller.
 func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error {
-	if err := c.Pods.IndexField(ctx, &corev1.Pod{}, indexName, indexedByName); err != nil {
-		return fmt.Errorf("indexing pods, %w", err)
+	if err := errors.Join(
+		c.Pods.IndexField(ctx, &corev1.Pod{}, indexName, indexedByName),
+		m.GetFieldIndexer().IndexField(ctx, &edsv1.ExtendedDaemonSetReplicaSet{}, indexName, indexedByName),
+	); err != nil {
+		return fmt.Errorf("indexing pods and revisions, %w", err)
 	}
 	running, err := ctrl.NewControllerManagedBy(m).
 		Named("extendeddaemonset.rollout").
@@ -128,12 +132,12 @@ func ofReference(_ context.Context, objects ...client.Object) (requests []reconc
 	return requests
 }
 
-// ofNode returns the ExtendedDaemonSets whose template selects a Node before or after a change, and those that replace a DaemonSet.
+// ofNode returns the ExtendedDaemonSets that are valid and whose template selects a Node before or after a change, or that replace a DaemonSet.
 func (c *Controller) ofNode(ctx context.Context, objects ...client.Object) []reconcile.Request {
 	return c.listed(ctx, "", func(eds *edsv1.ExtendedDaemonSet) bool {
 		selector := labels.SelectorFromSet(eds.Spec.Template.Spec.NodeSelector)
-		return eds.Annotations[edsv1.AnnotationOldDaemonset] != "" ||
-			slices.ContainsFunc(objects, func(o client.Object) bool { return selector.Matches(labels.Set(o.GetLabels())) })
+		return !turn.IsInvalid(eds) && (eds.Annotations[edsv1.AnnotationOldDaemonset] != "" ||
+			slices.ContainsFunc(objects, func(o client.Object) bool { return selector.Matches(labels.Set(o.GetLabels())) }))
 	})
 }
 
@@ -155,7 +159,7 @@ func (c *Controller) listed(ctx context.Context, namespace string, wanted func(*
 
 func (c *Controller) list(ctx context.Context, namespace string, wanted func(*edsv1.ExtendedDaemonSet) bool) (requests []reconcile.Request, err error) {
 	var list edsv1.ExtendedDaemonSetList
-	err = c.client.List(ctx, &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy)
+	err = c.client.List(ctx, &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency)
 	for i := range list.Items {
 		if wanted(&list.Items[i]) {
 			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})

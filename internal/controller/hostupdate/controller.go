@@ -90,7 +90,7 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 }
 
 func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (wake time.Time, err error) {
-	stored, err := turn.Get(ctx, c.Client, key)
+	stored, err := turn.Get(ctx, c.Client, key, turn.Object())
 	if err != nil {
 		return wake, err
 	}

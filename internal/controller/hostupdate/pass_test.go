@@ -175,7 +175,7 @@ func TestReadMalformed(t *testing.T) {
 		"metadata": map[string]any{"name": "os", "uid": "1"}, "spec": "nonsense",
 		"status": map[string]any{"revision": "1.1.0", "releases": []any{map[string]any{"version": "1.1.0", "since": "2026-11-20T12:00:00Z"}}},
 	}})
-	stored, err := turn.Get(t.Context(), c.Client, types.NamespacedName{Name: "os"})
+	stored, err := turn.Get(t.Context(), c.Client, types.NamespacedName{Name: "os"}, turn.Object())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -156,12 +156,9 @@ func newStored() *unstructured.Unstructured {
 
 // read gets a Plan. If the object does not decode, malformed says why, and p has only the fields needed to report that.
 func (c *Controller) read(ctx context.Context, key types.NamespacedName) (p *upgradev1.Plan, stored *unstructured.Unstructured, malformed, err error) {
-	stored = newStored()
-	if err := c.Client.Get(ctx, key, stored); err != nil {
-		return nil, nil, nil, client.IgnoreNotFound(err)
-	}
-	if stored.GetDeletionTimestamp() != nil {
-		return nil, nil, nil, nil
+	stored, err = turn.Get(ctx, c.Client, key, newStored())
+	if err != nil || stored == nil || stored.GetDeletionTimestamp() != nil {
+		return nil, nil, nil, err
 	}
 	p = &upgradev1.Plan{}
 	malformed, err = turn.DecodeInto(stored, p, &p.Status)
