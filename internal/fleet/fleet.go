@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -91,6 +92,8 @@ type Snapshot struct {
 	RecordsEnd time.Time
 	// SharedHostnames are values of the label kubernetes.io/hostname that several Nodes have.
 	SharedHostnames map[string]bool
+	// Generations are those of the budgets, by UID.
+	Generations map[types.UID]int64
 }
 
 // Snapshot returns the fleet now.
@@ -114,7 +117,7 @@ func (f *Fleet) SnapshotFor(ctx context.Context, workload string) (Snapshot, err
 	s.Replaced = f.replaced.byNode()
 	s.Evicted, s.RecordsEnd = f.records.counting(s.Evicted, s.Nodes, f.gates.clock.Now())
 	known, err := f.budgets(ctx)
-	s.Budgets = known.budgets
+	s.Budgets, s.Generations = known.budgets, known.generations
 	s.Gates = func(b *rollout.Budget) *rollout.Budget {
 		if rules := known.gated[b.Name]; rules != nil {
 			return f.gates.withClosedGates(rules, b, s.Evicted, workload)

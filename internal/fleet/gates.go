@@ -86,7 +86,7 @@ func (g *gates) read(objects []*v1alpha1.NodeDisruptionBudget) known {
 			continue
 		}
 		r := g.rulesOf(o)
-		if r.isGated() {
+		if o.Spec.Gates != nil {
 			k.gated[o.Name] = r
 		}
 		k.budgets, names[o.Name] = append(k.budgets, r.budget), true
@@ -134,8 +134,6 @@ type rules struct {
 	// found holds what the pods gates answered at a version.
 	found podBlocks
 }
-
-func (r *rules) isGated() bool { return r.workloads != nil || len(r.pods) > 0 || r.alerts != nil }
 
 // withClosedGates returns a budget with its closed gates. evicted are nodes with a record of evictions. What the workload except lacks closes
 // no gate.

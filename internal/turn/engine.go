@@ -4,7 +4,6 @@ package turn
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -380,16 +379,11 @@ func (p *Pass[T]) cacheShowsBudgets(ctx context.Context) (bool, error) {
 	}
 	var live metav1.PartialObjectMetadataList // There may be thousands.
 	live.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("NodeDisruptionBudgetList"))
-	var cached v1alpha1.NodeDisruptionBudgetList
-	if err := errors.Join(p.live.List(ctx, &live), p.Client.List(ctx, &cached, client.UnsafeDisableDeepCopy)); err != nil {
+	if err := p.live.List(ctx, &live); err != nil {
 		return false, fmt.Errorf("listing budgets, %w", err)
 	}
-	generations := map[types.UID]int64{}
-	for i := range cached.Items {
-		generations[cached.Items[i].UID] = cached.Items[i].Generation
-	}
 	for i := range live.Items {
-		if b := &live.Items[i]; generations[b.UID] < b.Generation {
+		if b := &live.Items[i]; p.Seen.Generations[b.UID] < b.Generation {
 			log.FromContext(ctx).V(1).Info("the cache does not show a budget yet", "budget", b.Name)
 			return false, nil
 		}

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/utils/ptr"
@@ -27,10 +28,13 @@ const Kind = "NodeRollout"
 // GroupVersionKind of NodeRollouts.
 var GroupVersionKind = v1alpha1.GroupVersion.WithKind(Kind)
 
-// Object returns an empty NodeRollout. The cache holds them undecoded, so that a malformed one does not affect others.
-func Object() *unstructured.Unstructured {
+// Object returns an empty NodeRollout.
+func Object() *unstructured.Unstructured { return Undecoded(GroupVersionKind) }
+
+// Undecoded returns an empty rollout of a kind. The cache holds them undecoded, so that a malformed one does not affect others.
+func Undecoded(kind schema.GroupVersionKind) *unstructured.Unstructured {
 	o := &unstructured.Unstructured{}
-	o.SetGroupVersionKind(GroupVersionKind)
+	o.SetGroupVersionKind(kind)
 	return o
 }
 

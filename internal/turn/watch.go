@@ -173,11 +173,11 @@ func changed(matters func(old, now client.Object) bool) predicate.Funcs {
 func IsInvalid(o client.Object) bool {
 	switch o := o.(type) {
 	case *unstructured.Unstructured:
-		var s struct {
-			Conditions []map[string]any `json:"conditions"`
-		}
+		var s map[string]any
 		DecodeStatus(o, &s)
-		return slices.ContainsFunc(s.Conditions, func(c map[string]any) bool {
+		conditions, _ := s["conditions"].([]any)
+		return slices.ContainsFunc(conditions, func(content any) bool {
+			c, _ := content.(map[string]any)
 			return c["type"] == v1alpha1.ConditionStalled && c["status"] == "True" && c["observedGeneration"] == o.GetGeneration() &&
 				(c["reason"] == status.ReasonInvalid || c["reason"] == upgradev1.ReasonNotReady)
 		})
@@ -209,17 +209,16 @@ func rolloutChanged(old, now client.Object) bool {
 }
 
 // approvalOf returns what the status of a rollout says about its last approval.
-func approvalOf(o client.Object) *v1alpha1.WaveApproval {
-	var s struct {
-		Approval *v1alpha1.WaveApproval `json:"approval"`
-	}
+func approvalOf(o client.Object) (approval any) {
 	switch o := o.(type) {
 	case *unstructured.Unstructured:
+		var s map[string]any
 		DecodeStatus(o, &s)
+		approval = s["approval"]
 	case *edsv1.ExtendedDaemonSet:
-		s.Approval = o.Status.Approval
+		approval = o.Status.Approval
 	}
-	return s.Approval
+	return approval
 }
 
 // NodeChanged filters out heartbeats. The cache has trimmed the Nodes, so every difference that remains matters.

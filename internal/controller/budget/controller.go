@@ -10,6 +10,7 @@
 package budget
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -116,13 +117,12 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		if !s.RecordsEnd.IsZero() {
 			result.RequeueAfter = max(s.RecordsEnd.Sub(now), time.Millisecond)
 		}
-	} else if !slices.ContainsFunc(s.Budgets, func(b rollout.Budget) bool { return b.Name == request.Name }) {
-		metrics.ForgetBudget(request.Name)
 	}
 	for i := range budgets {
 		b := &budgets[i]
 		of, found := slices.BinarySearchFunc(s.Budgets, b.Name, func(of rollout.Budget, name string) int { return strings.Compare(of.Name, name) })
 		if !found {
+			metrics.ForgetBudget(cmp.Or(b.Name, request.Name))
 			continue
 		}
 		next, err := c.report(ctx, b, s.Gates(&s.Budgets[of]), &s.Fleet, now)

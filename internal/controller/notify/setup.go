@@ -131,9 +131,7 @@ func object(kind string) client.Object {
 	if !undecoded {
 		return &edsv1.ExtendedDaemonSet{}
 	}
-	o := &unstructured.Unstructured{}
-	o.SetGroupVersionKind(gvk)
-	return o
+	return turn.Undecoded(gvk)
 }
 
 // rolloutOf returns what notifications need of a rollout.

@@ -147,12 +147,8 @@ func (c *Controller) newPass(w *plan.World, s snapshot) *pass {
 	return p
 }
 
-// newStored returns an empty Plan. The cache holds Plans undecoded, so that a malformed one does not affect others.
-func newStored() *unstructured.Unstructured {
-	stored := &unstructured.Unstructured{}
-	stored.SetGroupVersionKind(groupVersionKind)
-	return stored
-}
+// newStored returns an empty Plan.
+func newStored() *unstructured.Unstructured { return turn.Undecoded(groupVersionKind) }
 
 // read gets a Plan. If the object does not decode, malformed says why, and p has only the fields needed to report that.
 func (c *Controller) read(ctx context.Context, key types.NamespacedName) (p *upgradev1.Plan, stored *unstructured.Unstructured, malformed, err error) {
