@@ -3,10 +3,12 @@
 package turn
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -20,6 +22,7 @@ import (
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/fleet"
+	"moult.dev/moult/internal/status"
 )
 
 func TestRolloutsOfNode(t *testing.T) {
@@ -151,15 +154,83 @@ func TestRolloutChanged(t *testing.T) {
 		"approval": {func(o *unstructured.Unstructured) {
 			o.Object["status"] = map[string]any{"approval": map[string]any{"of": "canary@1", "by": "jane"}}
 		}, true},
-		"spec":       {func(o *unstructured.Unstructured) { o.SetGeneration(2) }, true},
-		"annotation": {func(o *unstructured.Unstructured) { o.SetAnnotations(map[string]string{v1alpha1.AnnotationRetry: "1"}) }, true},
-		"deletion":   {func(o *unstructured.Unstructured) { o.SetDeletionTimestamp(&now) }, true},
-		"another":    {func(o *unstructured.Unstructured) { o.SetUID("2") }, true},
+		"spec":        {func(o *unstructured.Unstructured) { o.SetGeneration(2) }, true},
+		"annotation":  {func(o *unstructured.Unstructured) { o.SetAnnotations(map[string]string{v1alpha1.AnnotationRetry: "1"}) }, true},
+		"deletion":    {func(o *unstructured.Unstructured) { o.SetDeletionTimestamp(&now) }, true},
+		"invalid":     {func(o *unstructured.Unstructured) { o.SetResourceVersion("1"); stall(o, status.ReasonInvalid, 1) }, false},
+		"was invalid": {func(o *unstructured.Unstructured) { o.SetResourceVersion("1"); stall(o, status.ReasonInvalid, 0) }, true},
+		"halted":      {func(o *unstructured.Unstructured) { o.SetResourceVersion("1"); stall(o, "Failed", 1) }, true},
+		"another":     {func(o *unstructured.Unstructured) { o.SetUID("2") }, true},
 	} {
 		e := event.UpdateEvent{ObjectOld: made(func(o *unstructured.Unstructured) { o.SetResourceVersion("1") }), ObjectNew: made(tc.change)}
 		if got := RolloutChanged.Update(e); got != tc.want {
 			t.Errorf("%s: %v", name, got)
 		}
+	}
+}
+
+// stall sets the condition Stalled of a rollout.
+func stall(o *unstructured.Unstructured, reason string, generation int64) {
+	o.Object["status"] = map[string]any{"conditions": []any{
+		map[string]any{"type": "Ready", "status": "False", "reason": reason, "observedGeneration": generation},
+		map[string]any{"type": "Stalled", "status": "True", "reason": reason, "observedGeneration": generation},
+	}}
+}
+
+// A node wakes no rollout whose spec is invalid, unless something of the rollout is on the node.
+func TestRolloutsOfNodeThatAreInvalid(t *testing.T) {
+	for generation, want := range map[int64]int{2: 1, 3: 0} {
+		o := Object()
+		o.SetName("invalid")
+		o.SetGeneration(3)
+		o.Object["spec"] = map[string]any{"nodeSelector": map[string]any{}}
+		stall(o, status.ReasonInvalid, generation)
+		if _, err := KeepLastManager(o); err != nil {
+			t.Fatal(err)
+		}
+		ofNode := RolloutsOfNode(stored{o}, GroupVersionKind, "", func(*unstructured.Unstructured) bool { return true })
+		if got := ofNode(t.Context(), newNode()); len(got) != want {
+			t.Errorf("generation %d: %v", generation, got)
+		}
+		if got := ofNode(t.Context(), newNode(holding(v1alpha1.Claim{Rollout: "NodeRollout/invalid", UID: "x"}))); len(got) != 1 {
+			t.Errorf("generation %d, with a claim: %v", generation, got)
+		}
+	}
+}
+
+// stored is a cache with one rollout.
+type stored struct{ rollout *unstructured.Unstructured }
+
+func (s stored) Get(_ context.Context, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	s.rollout.DeepCopyInto(o.(*unstructured.Unstructured))
+	return nil
+}
+
+func (s stored) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	list.(*unstructured.UnstructuredList).Items = []unstructured.Unstructured{*s.rollout}
+	return nil
+}
+
+// The cache keeps the status as text. A reader gets it as it was.
+func TestStatusAsText(t *testing.T) {
+	o := Object()
+	o.SetName("os")
+	stall(o, "x", 1)
+	want := o.DeepCopy()
+	for range 2 { // A cache may trim an object again.
+		if _, err := KeepLastManager(o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, ok := o.Object["status"].(string); !ok {
+		t.Errorf("%v", o.Object["status"])
+	}
+	got, err := Get(t.Context(), stored{o}, client.ObjectKeyFromObject(o), Object())
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	if diff := cmp.Diff(StatusOf(want), StatusOf(o)); diff != "" || len(StatusOf(o).Conditions) != 2 {
+		t.Errorf("(-map +text):\n%s", diff)
 	}
 }
 
