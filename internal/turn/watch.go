@@ -173,6 +173,9 @@ func changed(matters func(old, now client.Object) bool) predicate.Funcs {
 func IsInvalid(o client.Object) bool {
 	switch o := o.(type) {
 	case *unstructured.Unstructured:
+		if text, ok := o.Object["status"].(string); ok && !strings.Contains(text, `"status":"True","type":"Stalled"`) {
+			return false // To decode thousands for each change of a node takes long.
+		}
 		var s map[string]any
 		DecodeStatus(o, &s)
 		conditions, _ := s["conditions"].([]any)
