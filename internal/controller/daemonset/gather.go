@@ -30,7 +30,7 @@ func (p *pass) gather(ctx context.Context) (daemonset.Facts, error) {
 	}
 	facts.ReplicaSets = sets.Items
 	var settings edsv1.ExtendedDaemonsetSettingList
-	if err := p.client.List(ctx, &settings, append(here, client.MatchingFields{daemonset.IndexReference: p.key.Name})...); err != nil {
+	if err := p.client.List(ctx, &settings, append(here, client.DisableReadYourWritesConsistency)...); err != nil {
 		return facts, fmt.Errorf("listing settings, %w", err)
 	}
 	facts.Settings = settings.Items

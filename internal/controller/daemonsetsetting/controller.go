@@ -46,10 +46,13 @@ func NewController(c client.Client, recorder *events.Recorder) *Controller {
 	return &Controller{client: c, events: recorder}
 }
 
+// indexReference finds Settings by the ExtendedDaemonSet that they name.
+const indexReference = "reference"
+
 // SetupWithManager makes the manager run this controller.
 func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error {
 	byReference := func(o client.Object) []string { return []string{referenced(ctx, o)[0].Name} }
-	if err := m.GetFieldIndexer().IndexField(ctx, &edsv1.ExtendedDaemonsetSetting{}, daemonset.IndexReference, byReference); err != nil {
+	if err := m.GetFieldIndexer().IndexField(ctx, &edsv1.ExtendedDaemonsetSetting{}, indexReference, byReference); err != nil {
 		return fmt.Errorf("indexing settings, %w", err)
 	}
 	return ctrl.NewControllerManagedBy(m).
@@ -84,7 +87,7 @@ func (c *Controller) allReferenced(ctx context.Context, _ client.Object) []recon
 // Reconcile judges all Settings of the ExtendedDaemonSet in the request. An empty name means Settings without a reference.
 func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	var list edsv1.ExtendedDaemonsetSettingList
-	ofThis := client.MatchingFields{daemonset.IndexReference: request.Name}
+	ofThis := client.MatchingFields{indexReference: request.Name}
 	if err := c.client.List(ctx, &list, client.InNamespace(request.Namespace), ofThis, client.UnsafeDisableDeepCopy); err != nil {
 		return ctrl.Result{}, fmt.Errorf("listing settings, %w", err)
 	}

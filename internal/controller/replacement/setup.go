@@ -15,7 +15,7 @@ import (
 // SetupWithManager makes the manager run this controller.
 func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error {
 	// Most reconciles wait for a cloud.
-	b, err := c.NewController(m, "noderollout.replacement", 8*c.options.Threads, turnof.Object(),
+	b, err := c.NewController(m, "noderollout.replacement", 4*c.options.Threads, turnof.Object(),
 		fleet.Coalesce, turnof.RolloutsOfNode(c.Client, turnof.GroupVersionKind, "", turnof.Replaces))
 	if err != nil {
 		return err

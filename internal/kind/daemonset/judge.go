@@ -26,7 +26,7 @@ type Facts struct {
 	EDS *edsv1.ExtendedDaemonSet
 	// ValidationMode is the default for canaries.
 	ValidationMode edsv1.ValidationMode
-	// ReplicaSets and Settings are those of the ExtendedDaemonSet; others of the namespace are ignored.
+	// ReplicaSets and Settings are those of the namespace.
 	ReplicaSets []ReplicaSet
 	Settings    []edsv1.ExtendedDaemonsetSetting
 	// Pods are those of the ExtendedDaemonSet, and of the DaemonSet that it takes over from.

@@ -30,9 +30,6 @@ type SettingVerdict struct {
 	selector labels.Selector
 }
 
-// IndexReference is the name of an index of Settings by ReferenceOf.
-const IndexReference = "reference"
-
 // ReferenceOf returns the name of the ExtendedDaemonSet that a Setting references, or "".
 func ReferenceOf(s *edsv1.ExtendedDaemonsetSetting) string {
 	if s.Spec.Reference == nil {
