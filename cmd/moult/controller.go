@@ -66,7 +66,7 @@ const (
 	// syncTimeout bounds how long a probe waits for the caches; a kubelet waits for 1 s.
 	syncTimeout = 500 * time.Millisecond
 	// heapGrowth is the garbage collector's percentage if $GOGC is not set. Most of the heap is long-lived caches. Go's default, 100, would double it.
-	heapGrowth = 40
+	heapGrowth = 70
 	// defaultImage is this program's, without a version. Its registry is that of the domain that this module is named after.
 	defaultImage = "moult.dev/moult"
 )
