@@ -57,6 +57,9 @@ func (a *access) user(r *http.Request) (*authenticationv1.UserInfo, error) {
 		if err != nil {
 			return nil, fmt.Errorf("checking a token, %w", err)
 		}
+		if review.Status.Error != "" { // A part of the API server that checks tokens may fail.
+			return nil, fmt.Errorf("%w: %s", errRefused, review.Status.Error)
+		}
 		return &review.Status, nil
 	})
 	if err != nil {

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -38,17 +37,10 @@ func Undecoded(kind schema.GroupVersionKind) *unstructured.Unstructured {
 	return o
 }
 
-// KeepLastManager is a cache transform. Of the managed fields it keeps the name of the client that wrote the spec last. The status of an undecoded
-// rollout becomes a text, because as maps it takes three times the memory: see Get.
+// KeepLastManager is a cache transform. Of the managed fields it keeps the name of the client that wrote the spec last.
 func KeepLastManager(object any) (any, error) {
 	if o, ok := object.(metav1.Object); ok {
 		o.SetManagedFields(history.LastManager(o.GetManagedFields()))
-	}
-	if o, ok := object.(*unstructured.Unstructured); ok {
-		if status, ok := o.Object["status"].(map[string]any); ok {
-			text, _ := json.Marshal(status) // What was read from JSON always marshals.
-			o.Object["status"] = string(text)
-		}
 	}
 	return object, nil
 }
@@ -62,11 +54,6 @@ func CacheOptions() map[client.Object]cache.ByObject {
 func Get(ctx context.Context, c client.Reader, key types.NamespacedName, stored *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	if err := c.Get(ctx, key, stored); err != nil {
 		return nil, client.IgnoreNotFound(err)
-	}
-	if _, ok := stored.Object["status"].(string); ok {
-		var status map[string]any
-		DecodeStatus(stored, &status)
-		stored.Object["status"] = status
 	}
 	return stored, nil
 }
@@ -113,10 +100,7 @@ func StatusOf(stored *unstructured.Unstructured) (s v1alpha1.NodeRolloutStatus) 
 
 // DecodeStatus sets s to the status of a stored rollout. A part that can't be read is empty, and the next report writes it again.
 func DecodeStatus(stored *unstructured.Unstructured, s any) {
-	switch content := stored.Object["status"].(type) {
-	case map[string]any:
+	if content, ok := stored.Object["status"].(map[string]any); ok {
 		_ = runtime.DefaultUnstructuredConverter.FromUnstructured(content, s)
-	case string:
-		_ = utiljson.Unmarshal([]byte(content), s)
 	}
 }

@@ -169,16 +169,12 @@ func changed(matters func(old, now client.Object) bool) predicate.Funcs {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool { return matters(e.ObjectOld, e.ObjectNew) }}
 }
 
-// IsInvalid reports whether the status of a rollout says that its present spec is invalid. No change of a node can mend that, and no passing of time.
+// IsInvalid reports whether the status of a rollout says that its present spec is invalid. No change of a node can mend that.
 func IsInvalid(o client.Object) bool {
 	switch o := o.(type) {
 	case *unstructured.Unstructured:
-		if text, ok := o.Object["status"].(string); ok && !strings.Contains(text, `"status":"True","type":"Stalled"`) {
-			return false // To decode thousands for each change of a node takes long.
-		}
-		var s map[string]any
-		DecodeStatus(o, &s)
-		conditions, _ := s["conditions"].([]any)
+		content, _, _ := unstructured.NestedFieldNoCopy(o.Object, "status", "conditions")
+		conditions, _ := content.([]any)
 		return slices.ContainsFunc(conditions, func(content any) bool {
 			c, _ := content.(map[string]any)
 			return c["type"] == v1alpha1.ConditionStalled && c["status"] == "True" && c["observedGeneration"] == o.GetGeneration() &&
@@ -194,8 +190,8 @@ func IsInvalid(o client.Object) bool {
 // Resync is how often every rollout is reconciled without a change, in case a watch has missed something.
 const Resync = time.Minute
 
-// RolloutChanged filters out the controllers' own status writes, but not a person's approval. It lets a resync of the cache through, if the
-// rollout is valid: both objects have the same version. Created is for new rollouts.
+// RolloutChanged filters out the controllers' own status writes, but not a person's approval. It lets a resync of the cache through: both
+// objects have the same version. Created is for new rollouts.
 var RolloutChanged = predicate.Funcs{
 	CreateFunc: func(event.CreateEvent) bool { return false },
 	UpdateFunc: func(e event.UpdateEvent) bool { return rolloutChanged(e.ObjectOld, e.ObjectNew) },
@@ -203,7 +199,7 @@ var RolloutChanged = predicate.Funcs{
 
 func rolloutChanged(old, now client.Object) bool {
 	if version := now.GetResourceVersion(); version != "" && version == old.GetResourceVersion() {
-		return !IsInvalid(now)
+		return true
 	}
 	return old.GetGeneration() != now.GetGeneration() || old.GetUID() != now.GetUID() ||
 		(old.GetDeletionTimestamp() == nil) != (now.GetDeletionTimestamp() == nil) ||
@@ -215,9 +211,7 @@ func rolloutChanged(old, now client.Object) bool {
 func approvalOf(o client.Object) (approval any) {
 	switch o := o.(type) {
 	case *unstructured.Unstructured:
-		var s map[string]any
-		DecodeStatus(o, &s)
-		approval = s["approval"]
+		approval, _, _ = unstructured.NestedFieldNoCopy(o.Object, "status", "approval")
 	case *edsv1.ExtendedDaemonSet:
 		approval = o.Status.Approval
 	}

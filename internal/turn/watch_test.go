@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -154,13 +153,10 @@ func TestRolloutChanged(t *testing.T) {
 		"approval": {func(o *unstructured.Unstructured) {
 			o.Object["status"] = map[string]any{"approval": map[string]any{"of": "canary@1", "by": "jane"}}
 		}, true},
-		"spec":        {func(o *unstructured.Unstructured) { o.SetGeneration(2) }, true},
-		"annotation":  {func(o *unstructured.Unstructured) { o.SetAnnotations(map[string]string{v1alpha1.AnnotationRetry: "1"}) }, true},
-		"deletion":    {func(o *unstructured.Unstructured) { o.SetDeletionTimestamp(&now) }, true},
-		"invalid":     {func(o *unstructured.Unstructured) { o.SetResourceVersion("1"); stall(o, status.ReasonInvalid, 1) }, false},
-		"was invalid": {func(o *unstructured.Unstructured) { o.SetResourceVersion("1"); stall(o, status.ReasonInvalid, 0) }, true},
-		"halted":      {func(o *unstructured.Unstructured) { o.SetResourceVersion("1"); stall(o, "Failed", 1) }, true},
-		"another":     {func(o *unstructured.Unstructured) { o.SetUID("2") }, true},
+		"spec":       {func(o *unstructured.Unstructured) { o.SetGeneration(2) }, true},
+		"annotation": {func(o *unstructured.Unstructured) { o.SetAnnotations(map[string]string{v1alpha1.AnnotationRetry: "1"}) }, true},
+		"deletion":   {func(o *unstructured.Unstructured) { o.SetDeletionTimestamp(&now) }, true},
+		"another":    {func(o *unstructured.Unstructured) { o.SetUID("2") }, true},
 	} {
 		e := event.UpdateEvent{ObjectOld: made(func(o *unstructured.Unstructured) { o.SetResourceVersion("1") }), ObjectNew: made(tc.change)}
 		if got := RolloutChanged.Update(e); got != tc.want {
@@ -185,9 +181,6 @@ func TestRolloutsOfNodeThatAreInvalid(t *testing.T) {
 		o.SetGeneration(3)
 		o.Object["spec"] = map[string]any{"nodeSelector": map[string]any{}}
 		stall(o, status.ReasonInvalid, generation)
-		if _, err := KeepLastManager(o); err != nil {
-			t.Fatal(err)
-		}
 		ofNode := RolloutsOfNode(stored{o}, GroupVersionKind, "", func(*unstructured.Unstructured) bool { return true })
 		if got := ofNode(t.Context(), newNode()); len(got) != want {
 			t.Errorf("generation %d: %v", generation, got)
@@ -209,29 +202,6 @@ func (s stored) Get(_ context.Context, _ client.ObjectKey, o client.Object, _ ..
 func (s stored) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
 	list.(*unstructured.UnstructuredList).Items = []unstructured.Unstructured{*s.rollout}
 	return nil
-}
-
-// The cache keeps the status as text. A reader gets it as it was.
-func TestStatusAsText(t *testing.T) {
-	o := Object()
-	o.SetName("os")
-	stall(o, "x", 1)
-	want := o.DeepCopy()
-	for range 2 { // A cache may trim an object again.
-		if _, err := KeepLastManager(o); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, ok := o.Object["status"].(string); !ok {
-		t.Errorf("%v", o.Object["status"])
-	}
-	got, err := Get(t.Context(), stored{o}, client.ObjectKeyFromObject(o), Object())
-	if diff := cmp.Diff(want, got); err != nil || diff != "" {
-		t.Errorf("%v (-want +got):\n%s", err, diff)
-	}
-	if diff := cmp.Diff(StatusOf(want), StatusOf(o)); diff != "" || len(StatusOf(o).Conditions) != 2 {
-		t.Errorf("(-map +text):\n%s", diff)
-	}
 }
 
 func newNode(change ...func(*corev1.Node)) *corev1.Node {

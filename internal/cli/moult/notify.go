@@ -3,6 +3,7 @@
 package moult
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -45,7 +46,8 @@ The webhooks are in the Secret moult-notifications in the operator's namespace. 
 			}
 			namespace = found[0].Namespace
 			review := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
-				"user":               "system:serviceaccount:" + namespace + ":" + found[0].Spec.Template.Spec.ServiceAccountName,
+				"user":               "system:serviceaccount:" + namespace + ":" + cmp.Or(found[0].Spec.Template.Spec.ServiceAccountName, "default"),
+				"groups":             []any{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"},
 				"resourceAttributes": map[string]any{"verb": "list", "resource": "secrets", "namespace": namespace, "name": notification.Name},
 			}, "apiVersion": "authorization.k8s.io/v1", "kind": source.Access.Name}}
 			if answer, err := src.In("", source.Access).Create(ctx, review, metav1.CreateOptions{}); err == nil { // Who may not ask this waits for the test.

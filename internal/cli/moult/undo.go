@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/utils/ptr"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
@@ -18,6 +17,7 @@ import (
 	"moult.dev/moult/internal/cli/eds"
 	"moult.dev/moult/internal/cli/source"
 	"moult.dev/moult/internal/cli/text"
+	"moult.dev/moult/internal/kind/plan"
 )
 
 func newUndo(c *steerCommand) *cobra.Command {
@@ -54,13 +54,20 @@ func (c *steerCommand) undo(ctx context.Context, o source.Object) error {
 	return err
 }
 
+// errNoVersion: undo does not guess. What a person put there by hand, or nodes had in part, is no version to return to.
+var errNoVersion = errors.New("no version before this one is known that all nodes had: set the version in the spec")
+
 // previousVersion is the version that all nodes had before a Plan's present one.
 func previousVersion(p *upgradev1.Plan) (string, error) {
 	s := &p.Status
 	if s.RolledBack != nil {
-		return previous(s.LatestVersion, "", nil)
+		return "", errNoVersion
 	}
-	return previous(s.LatestVersion, ptr.Deref(s.LastComplete, upgradev1.PlanRevision{}).Version, s.History)
+	last := ""
+	if c := s.LastComplete; c != nil {
+		last = plan.RunOf(&upgradev1.PlanStatus{LatestVersion: c.Version, LatestHash: c.Hash})
+	}
+	return previous(plan.RunOf(s), last, s.History)
 }
 
 // previousHostVersion is the version that all hosts ran before a NodeRollout's present one.
@@ -69,19 +76,24 @@ func previousHostVersion(r *v1alpha1.NodeRollout) (string, error) {
 	if r.Spec.Replacement != nil {
 		return "", errors.New("its revision is the image of its scale sets: set status.scaleSets[].previousImage there by moult set-image")
 	}
-	if strings.HasPrefix(s.LastComplete, "reboot-") || s.RolledBack != "" {
-		return previous(s.Revision, "", nil)
+	if s.RolledBack != "" {
+		return "", errNoVersion
 	}
 	return previous(s.Revision, s.LastComplete, s.History)
 }
 
-// previous is the last complete version that is not the present one. The present one may be complete, so runs before it count.
+// previous is the version of the last complete revision, or of the one before if that is the present one. A Plan's revision also has a hash, and that
+// of a reboot is no version.
 func previous(now, last string, runs []v1alpha1.Run) (string, error) {
 	for _, r := range append([]v1alpha1.Run{{Revision: last, Result: v1alpha1.RunComplete}}, runs...) {
-		version, _, _ := strings.Cut(r.Revision, "@") // A Plan's runs name the hash too.
-		if r.Result == v1alpha1.RunComplete && version != "" && version != now {
+		if r.Result != v1alpha1.RunComplete || r.Revision == "" || r.Revision == now {
+			continue
+		}
+		present, _, _ := strings.Cut(now, "@")
+		if version, _, _ := strings.Cut(r.Revision, "@"); version != present && !strings.HasPrefix(version, "reboot-") {
 			return version, nil
 		}
+		break
 	}
-	return "", errors.New("no version before this one is known that all nodes had: set the version in the spec")
+	return "", errNoVersion
 }

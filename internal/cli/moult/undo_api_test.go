@@ -112,15 +112,23 @@ func undoAPlan(b *bench) {
 	run := func(revision string, result v1alpha1.RunResult) v1alpha1.Run {
 		return v1alpha1.Run{Revision: revision, Result: result, CreatedAt: metav1.Time{Time: now}}
 	}
-	b.plan("again", nil, last("v1", hash), func(s *upgradev1.PlanStatus) {
-		s.History = []v1alpha1.Run{
-			run("v1@22222222", v1alpha1.RunComplete), run("v1@11111111", v1alpha1.RunComplete), run("v0.9@00000000", v1alpha1.RunSuperseded),
-			run("v0.8@00000000", v1alpha1.RunComplete), run("v0.7@00000000", v1alpha1.RunComplete),
+	history := func(before ...v1alpha1.Run) func(*upgradev1.PlanStatus) {
+		return func(s *upgradev1.PlanStatus) {
+			s.History = append([]v1alpha1.Run{run("v1@"+hash[:8], v1alpha1.RunComplete)}, before...)
 		}
-	})
+	}
+	v08 := run("v0.8@00000000", v1alpha1.RunComplete)
+	b.plan("again", nil, last("v1", hash), history(run("v0.9@00000000", v1alpha1.RunSuperseded), v08, run("v0.7@00000000", v1alpha1.RunComplete)))
 	b.says("plan.upgrade.cattle.io/again returns to v0.8", "undo", "again")
-	b.plan("new", nil)
-	b.says("error: plan.upgrade.cattle.io/new: no version before this one is known that all nodes had: set the version in the spec", "undo", "new")
+	for name, set := range map[string]func(*upgradev1.PlanStatus){
+		"secret": history(run("v1@11111111", v1alpha1.RunComplete), v08), // Only the hash is another.
+		"new":    func(*upgradev1.PlanStatus) {},
+	} {
+		b.plan(name, nil, last("v1", hash), set)
+		b.says("error: plan.upgrade.cattle.io/"+name+": no version before this one is known that all nodes had: set the version in the spec", "undo", name)
+	}
+	b.plan("rotating", nil, last("v1", "11111111"), func(s *upgradev1.PlanStatus) { s.History = []v1alpha1.Run{v08} })
+	b.says("error: plan.upgrade.cattle.io/rotating: no version before this one is known that all nodes had: set the version in the spec", "undo", "rotating")
 	b.plan("back", nil, last("v0", "before"), func(s *upgradev1.PlanStatus) { s.RolledBack = &upgradev1.PlanRevision{Version: "v2", Hash: "failed"} })
 	b.says("error: plan.upgrade.cattle.io/back: no version before this one is known that all nodes had: set the version in the spec", "undo", "back")
 }

@@ -127,7 +127,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 		_, known := c.memory.LoadAndDelete(key)
 		c.queued.Set(key, false)
 		c.queued.SetBusy(key, false)
-		if known { // Settings may name thousands that do not exist.
+		if known || eds.UID != "" { // Settings may name thousands that do not exist.
 			c.fleet.SetReplaced(key, nil)
 			metrics.ForgetDaemonSet(key)
 		}

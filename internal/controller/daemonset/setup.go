@@ -97,8 +97,8 @@ func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error
 		Named("extendeddaemonset.rollout").
 		For(&edsv1.ExtendedDaemonSet{}, builder.WithPredicates(turn.RolloutChanged)).
 		Watches(&edsv1.ExtendedDaemonSet{}, turn.Created(c.queued)).
-		Watches(&edsv1.ExtendedDaemonSetReplicaSet{}, turn.Wake(c.queued, fleet.Coalesce, ofLabel)).
-		Watches(&edsv1.ExtendedDaemonsetSetting{}, turn.Wake(c.queued, fleet.Coalesce, ofReference)).
+		Watches(&edsv1.ExtendedDaemonSetReplicaSet{}, turn.Soon(ofLabel)).
+		Watches(&edsv1.ExtendedDaemonsetSetting{}, turn.Soon(ofReference)).
 		Watches(&corev1.Node{}, turn.Wake(c.queued, fleet.Coalesce, c.ofNode), builder.WithPredicates(turn.NodeChanged)).
 		WatchesRawSource(source.Kind[client.Object](c.Pods, &corev1.Pod{}, turn.Soon(ofLabel))).
 		WatchesRawSource(c.queued.Source(c.fleet)).

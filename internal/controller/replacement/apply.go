@@ -167,7 +167,11 @@ func (p *pass) claimToDelete(ctx context.Context, t *machine.Turn, n *machine.No
 		if t.OnReplacement {
 			claim.Machine = t.Replacement
 		}
-		if len(d.Start) == 0 || !p.Fleet.KnowsReplaced(ctx) {
+		known := p.Fleet.KnowsReplaced(ctx)
+		if !known {
+			p.soon()
+		}
+		if len(d.Start) == 0 || !known {
 			p.at(d.Next)
 			p.Waiting.Set(p.Key, true)
 			if len(d.Waiting) > 0 {

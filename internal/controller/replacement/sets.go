@@ -16,7 +16,7 @@ import (
 const (
 	lookBusy    = 10 * time.Second
 	lookChanged = 2 * time.Second
-	lookEnding  = 100 * time.Millisecond
+	lookEnding  = 250 * time.Millisecond
 	// lookJust is the maximum age of a look before an order.
 	lookJust = time.Second
 )
@@ -91,15 +91,15 @@ func newSet(name string) *set {
 	}
 }
 
-// pollAt is when an operation is polled next: not before nine tenths of the time that the last one of its kind took, and then after each sixteenth
-// of its time.
+// pollAt is when an operation is polled next: not before nine tenths of the time that the last one of its kind took, and then after each eighth of
+// its time.
 func (s *set) pollAt(o *v1alpha1.CloudOperation) time.Time {
 	since, known := s.sent[o.Token]
 	if !known {
 		since = o.Since.Time // Another process has sent it. This has no fractions of a second.
 	}
 	last := slices.MaxFunc([]time.Time{s.LookedAt, since}, time.Time.Compare)
-	next := last.Add(max(lookEnding, last.Sub(since)/16))
+	next := last.Add(max(lookEnding, last.Sub(since)/8))
 	return slices.MaxFunc([]time.Time{next, since.Add(s.took[o.Kind] * 9 / 10)}, time.Time.Compare)
 }
 

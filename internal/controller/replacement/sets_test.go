@@ -109,7 +109,7 @@ func TestDue(t *testing.T) {
 		"busy":                  {func(*set) {}, true, lookBusy},
 		"stale":                 {func(s *set) { s.stale = true }, false, lookChanged},
 		"changed by others":     {func(s *set) { s.Busy = "it is updating" }, true, lookChanged},
-		"an operation":          {adding(4*time.Second, 0), true, 250 * time.Millisecond},
+		"an operation":          {adding(4*time.Second, 0), true, 500 * time.Millisecond},
 		"just sent":             {adding(-3*time.Second, 0), true, 3*time.Second + lookEnding},
 		"before it can end":     {adding(time.Second, 5*time.Second), true, 3500 * time.Millisecond},
 		"before it may be over": {adding(10*time.Second, time.Minute), true, lookBusy},
