@@ -78,6 +78,12 @@ func TestClaimsAndReplacementsExcludeEachOther(t *testing.T) {
 func TestInvalidDaemonSetKeepsNothingFromStarting(t *testing.T) {
 	for name, prepare := range map[string]func(*world, *Controller){
 		"invalid": func(w *world, _ *Controller) {},
+		"in deletion, as a new process finds it": func(w *world, c *Controller) {
+			w.eds.Finalizers = []string{"example.com/slow"}
+			if err := errors.Join(c.client.Update(t.Context(), w.eds), c.client.Delete(t.Context(), w.eds)); err != nil {
+				t.Fatal(err)
+			}
+		},
 		"refused": func(_ *world, c *Controller) { c.fleet.Refused = func(string) error { return errors.New("no status") } },
 	} {
 		w := newWorld(1)
