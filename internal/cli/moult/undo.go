@@ -23,7 +23,7 @@ import (
 func newUndo(c *steerCommand) *cobra.Command {
 	return c.complete(help("undo ROLLOUT",
 		`Return a rollout to its previous revision, a few nodes at a time.
-That is the complete version before of a Plan or of hosts, or the previous template of an ExtendedDaemonSet. It fails where that is not known.`,
+That is the last complete version of a Plan or of hosts before this one, or an ExtendedDaemonSet's previous template. It fails if none is known.`,
 		`  kubectl moult undo k3s-agent -n system-upgrade
   kubectl moult undo eds/node-exporter -n monitoring --dry-run=server`), source.Rollouts, c.undo)
 }
