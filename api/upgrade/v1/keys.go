@@ -26,3 +26,6 @@ const (
 
 // LabelPlanHash is the label that a Plan leaves on every node it has upgraded, with the hash it was upgraded to as value.
 func LabelPlanHash(plan string) string { return "plan.upgrade.cattle.io/" + plan }
+
+// RunOf returns how status.history names a revision: the version, and the beginning of the hash.
+func RunOf(version, hash string) string { return version + "@" + hash[:min(len(hash), 8)] }

@@ -17,7 +17,6 @@ import (
 	"moult.dev/moult/internal/cli/eds"
 	"moult.dev/moult/internal/cli/source"
 	"moult.dev/moult/internal/cli/text"
-	"moult.dev/moult/internal/kind/plan"
 )
 
 func newUndo(c *steerCommand) *cobra.Command {
@@ -65,9 +64,9 @@ func previousVersion(p *upgradev1.Plan) (string, error) {
 	}
 	last := ""
 	if c := s.LastComplete; c != nil {
-		last = plan.RunOf(&upgradev1.PlanStatus{LatestVersion: c.Version, LatestHash: c.Hash})
+		last = upgradev1.RunOf(c.Version, c.Hash)
 	}
-	return previous(plan.RunOf(s), last, s.History)
+	return previous(upgradev1.RunOf(s.LatestVersion, s.LatestHash), last, s.History)
 }
 
 // previousHostVersion is the version that all hosts ran before a NodeRollout's present one.

@@ -51,7 +51,7 @@ func (p *pass) count() status.Progress {
 			s.LastComplete = plan.RevisionOf(p.w.Plan)
 		}
 		s.Counts = &g.Counts
-		s.History = p.History(s.History, plan.RunOf(s), s.Wave, s.Approval, &g)
+		s.History = p.History(s.History, upgradev1.RunOf(s.LatestVersion, s.LatestHash), s.Wave, s.Approval, &g)
 		p.Measure(&g)
 	}
 	return g.Progress

@@ -47,11 +47,6 @@ func RevisionOf(p *upgradev1.Plan) *upgradev1.PlanRevision {
 	return &upgradev1.PlanRevision{Version: p.Status.LatestVersion, Hash: p.Status.LatestHash, Template: TemplateDigest(p)}
 }
 
-// RunOf returns how the history names the latest revision: the version, and the beginning of the hash.
-func RunOf(s *upgradev1.PlanStatus) string {
-	return s.LatestVersion + "@" + s.LatestHash[:min(len(s.LatestHash), 8)]
-}
-
 // Copied returns the labels or annotations of a Plan that its Jobs and pods also get. It leaves out the keys of Rancher
 // (cattle.io), kubectl and Moult.
 func Copied(of map[string]string) map[string]string {
