@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -103,9 +104,7 @@ func exampleImages(t *testing.T) {
 		"registry.k8s.io/pause:3.9", "registry.k8s.io/pause:3.10", "quay.io/prometheus/node-exporter:v1.9.1", "cr.fluentbit.io/fluent/fluent-bit:4.0.3",
 	}
 	daemon.Files = map[string]image.File{"/index.html": {Content: []byte("well\n")}}
-	for name, f := range shell.Files {
-		daemon.Files[name] = f
-	}
+	maps.Copy(daemon.Files, shell.Files)
 	daemon.Entrypoint = []string{"sh", "-c", "httpd -p 9100; httpd -p 2020; " + sleeper}
 	for name, spec := range map[string]image.Spec{"job": job, "daemon": daemon} {
 		tar := filepath.Join(t.TempDir(), name+".tar")
