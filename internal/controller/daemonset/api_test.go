@@ -39,37 +39,20 @@ const apiNodes = 6
 // TestAPI replaces pods on a real API server: those of a revision, and those of a DaemonSet that was deleted without them. Never are more
 // nodes without an available pod than maxUnavailable allows.
 func TestAPI(t *testing.T) {
-	scheme := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(scheme), appsv1.AddToScheme(scheme), edsv1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
-	cfg := cluster.Shared(t, apiNodes).Config()
-	cfg.QPS = -1
-	if _, err := envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{Paths: []string{"../../../config/crd"}, ErrorIfPathMissing: true}); err != nil {
-		t.Fatal(err)
-	}
-	c, err := client.New(cfg, client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "daemons-"}}
+	c, ns := startController(t)
 	template := func(image string) corev1.PodTemplateSpec {
 		return corev1.PodTemplateSpec{
 			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "agent"}},
 			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: image}}},
 		}
 	}
-	if err := c.Create(t.Context(), ns); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Delete(context.WithoutCancel(t.Context()), ns) })
 	// settled waits until a pod with this image, which is an ExtendedDaemonSet's or not, is available on each node, and there are no others.
 	settled := func(image string, daemon bool, least int) {
 		t.Helper()
 		last := ""
 		if err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 3*time.Minute, true, func(ctx context.Context) (bool, error) {
 			var pods corev1.PodList
-			if err := c.List(ctx, &pods, client.InNamespace(ns.Name)); err != nil {
+			if err := c.List(ctx, &pods, client.InNamespace(ns)); err != nil {
 				return false, err
 			}
 			nodes, wanted := map[string]bool{}, 0
@@ -91,13 +74,11 @@ func TestAPI(t *testing.T) {
 			t.Fatalf("%v: %s", err, last)
 		}
 	}
-	runController(t, cfg, scheme, ns.Name)
-
-	old := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: "old"}, Spec: appsv1.DaemonSetSpec{
+	old := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "old"}, Spec: appsv1.DaemonSetSpec{
 		Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "agent"}}, Template: template("image:0"),
 	}}
 	eds := &edsv1.ExtendedDaemonSet{ObjectMeta: metav1.ObjectMeta{
-		Namespace: ns.Name, Name: "agent", Annotations: map[string]string{edsv1.AnnotationOldDaemonset: "old"},
+		Namespace: ns, Name: "agent", Annotations: map[string]string{edsv1.AnnotationOldDaemonset: "old"},
 	}}
 	eds.Spec.Template = template("image:1")
 	eds.Spec.Strategy.RollingUpdate.MaxUnavailable = ptr.To(intstr.FromInt32(2))
@@ -122,6 +103,31 @@ func TestAPI(t *testing.T) {
 		}
 		settled(eds.Spec.Template.Spec.Containers[0].Image, true, apiNodes-2)
 	}
+}
+
+// startController runs the controller in a new namespace of the shared cluster.
+func startController(t *testing.T) (c client.Client, namespace string) {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := errors.Join(corev1.AddToScheme(scheme), appsv1.AddToScheme(scheme), edsv1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	cfg := cluster.Shared(t, apiNodes).Config()
+	cfg.QPS = -1
+	if _, err := envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{Paths: []string{"../../../config/crd"}, ErrorIfPathMissing: true}); err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(cfg, client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "daemons-"}}
+	if err := c.Create(t.Context(), ns); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Delete(context.WithoutCancel(t.Context()), ns) })
+	runController(t, cfg, scheme, ns.Name)
+	return c, ns.Name
 }
 
 // runController runs the controller until the test ends.

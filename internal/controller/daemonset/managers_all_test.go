@@ -6,53 +6,28 @@ package daemonset
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/test/cluster"
 )
 
 // TestAPIFieldManagers applies an ExtendedDaemonSet as GitOps tools do, while the controller writes its status: no apply conflicts, the history names
 // the tool, and the controller manages nothing but the status.
 func TestAPIFieldManagers(t *testing.T) {
-	scheme := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(scheme), appsv1.AddToScheme(scheme), edsv1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
-	cfg := cluster.Shared(t, apiNodes).Config()
-	cfg.QPS = -1
-	if _, err := envtest.InstallCRDs(cfg, envtest.CRDInstallOptions{Paths: []string{"../../../config/crd"}, ErrorIfPathMissing: true}); err != nil {
-		t.Fatal(err)
-	}
-	c, err := client.New(cfg, client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "managers-"}}
-	if err := c.Create(t.Context(), ns); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Delete(context.WithoutCancel(t.Context()), ns) })
-	runController(t, cfg, scheme, ns.Name)
-
+	c, ns := startController(t)
 	apply := func(manager string, content map[string]any) {
 		t.Helper()
 		o := &unstructured.Unstructured{Object: content}
 		o.SetGroupVersionKind(edsv1.GroupVersion.WithKind("ExtendedDaemonSet"))
-		o.SetNamespace(ns.Name)
+		o.SetNamespace(ns)
 		o.SetName("agent")
 		if err := c.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(o), client.FieldOwner(manager)); err != nil {
 			t.Fatal(err)
@@ -70,7 +45,7 @@ func TestAPIFieldManagers(t *testing.T) {
 		}})
 		apply("labeller", map[string]any{"metadata": map[string]any{"labels": map[string]any{"version": fmt.Sprint(i)}}})
 		if err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, 3*time.Minute, true, func(ctx context.Context) (bool, error) {
-			err := c.Get(ctx, client.ObjectKey{Namespace: ns.Name, Name: "agent"}, &eds)
+			err := c.Get(ctx, client.ObjectKey{Namespace: ns, Name: "agent"}, &eds)
 			h := eds.Status.History
 			return len(h) == i+1 && h[0].Result == v1alpha1.RunComplete, err
 		}); err != nil {
