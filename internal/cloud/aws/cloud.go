@@ -17,6 +17,8 @@ package aws
 
 import (
 	"context"
+	"fmt"
+	"io"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/config"
@@ -26,6 +28,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 	"github.com/aws/smithy-go/logging"
+	"github.com/aws/smithy-go/middleware"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"moult.dev/moult/internal/cloud"
 )
@@ -47,7 +51,8 @@ type Cloud struct {
 // New makes a Cloud. It finds the credentials, and requests none yet. Tests load other settings.
 func New(ctx context.Context, o Options, load ...func(*config.LoadOptions) error) (*Cloud, error) {
 	// Callers repeat failed calls. The errors say what the SDK would log.
-	load = append(load, config.WithRetryer(func() aws.Retryer { return aws.NopRetryer{} }), config.WithLogger(logging.Nop{}), config.WithEC2IMDSRegion())
+	load = append(load, config.WithRetryer(func() aws.Retryer { return aws.NopRetryer{} }), config.WithLogger(logging.Nop{}), config.WithEC2IMDSRegion(),
+		config.WithAPIOptions([]func(*middleware.Stack) error{onlyRead}))
 	if o.Region != "" {
 		load = append(load, config.WithRegion(o.Region))
 	}
@@ -60,6 +65,25 @@ func New(ctx context.Context, o Options, load ...func(*config.LoadOptions) error
 		c.Credentials = aws.NewCredentialsCache(role)
 	}
 	return &Cloud{scaling: autoscaling.NewFromConfig(c), ec2: ec2.NewFromConfig(c)}, nil
+}
+
+// onlyRead hides the WriteTo of request bodies. The SDK closes a body as soon as the answer begins, and a closed body fails in WriteTo, but not in Read.
+// On a busy machine net/http may look at the body once more after that, and then closes the connection in the middle of the answer.
+func onlyRead(stack *middleware.Stack) error {
+	hide := middleware.FinalizeMiddlewareFunc("OnlyRead", func(
+		ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler,
+	) (middleware.FinalizeOutput, middleware.Metadata, error) {
+		if r, ok := in.Request.(*smithyhttp.Request); ok && r.IsStreamSeekable() {
+			body, _ := r.GetStream().(io.ReadSeeker)
+			hidden, err := r.SetStream(struct{ io.ReadSeeker }{body})
+			if err != nil {
+				return middleware.FinalizeOutput{}, middleware.Metadata{}, fmt.Errorf("preparing a request, %w", err)
+			}
+			in.Request = hidden
+		}
+		return next.HandleFinalize(ctx, in)
+	})
+	return stack.Finalize.Add(hide, middleware.Before)
 }
 
 // ScaleSet implements cloud.Cloud.

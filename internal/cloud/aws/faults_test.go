@@ -4,8 +4,12 @@ package aws
 
 import (
 	"fmt"
+	"io"
+	"net/http"
 	"slices"
 	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/config"
 
 	"moult.dev/moult/internal/cloud"
 	"moult.dev/moult/test/clouds"
@@ -178,4 +182,24 @@ func TestMachineThatFails(t *testing.T) {
 	}
 	a.done(a.send(a.prepare(cloud.Change{Delete: p.Added, Token: "two"})))
 	a.settled(3)
+}
+
+type client func(*http.Request) (*http.Response, error)
+
+func (do client) Do(r *http.Request) (*http.Response, error) { return do(r) }
+
+// The SDK closes a body before net/http has ended with it, and in a closed body WriteTo fails.
+func TestBodiesAreRead(t *testing.T) {
+	t.Parallel()
+	a, calls := start(t, nil), 0
+	c := a.fresh(config.WithHTTPClient(client(func(r *http.Request) (*http.Response, error) {
+		if _, ok := r.Body.(io.WriterTo); ok {
+			t.Errorf("%T has WriteTo", r.Body)
+		}
+		calls++
+		return http.DefaultClient.Do(r)
+	})))
+	if _, err := c.ScaleSet("workers").Describe(t.Context()); err != nil || calls == 0 {
+		t.Errorf("%v, %d calls", err, calls)
+	}
 }

@@ -68,10 +68,10 @@ func startWith(t *testing.T, o clouds.Options, change func(*clouds.Set)) *accoun
 }
 
 // fresh is a provider that remembers nothing.
-func (a *account) fresh() *Cloud {
+func (a *account) fresh(load ...func(*config.LoadOptions) error) *Cloud {
 	a.t.Helper()
-	c, err := New(a.t.Context(), Options{Region: double.Region}, config.WithBaseEndpoint(a.url),
-		config.WithCredentialsProvider(credentials.NewStaticCredentialsProvider("AKIATEST", "test", "")))
+	load = append(load, config.WithBaseEndpoint(a.url), config.WithCredentialsProvider(credentials.NewStaticCredentialsProvider("AKIATEST", "test", "")))
+	c, err := New(a.t.Context(), Options{Region: double.Region}, load...)
 	if err != nil {
 		a.t.Fatal(err)
 	}
