@@ -11,12 +11,17 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/autoscaling"
 	"github.com/aws/aws-sdk-go-v2/service/autoscaling/types"
+	"golang.org/x/sync/errgroup"
 
 	"moult.dev/moult/internal/cloud"
 )
 
-// activitiesPerCall is how many activities DescribeScalingActivities takes.
-const activitiesPerCall = 50
+const (
+	// activitiesPerCall is how many activities DescribeScalingActivities takes.
+	activitiesPerCall = 50
+	// terminations is how many machines are terminated at once: each needs two requests.
+	terminations = 8
+)
 
 // members returns which of these machines the group still has. A group that does not exist has none.
 func (s *scaleSet) members(ctx context.Context, ids []string) ([]types.Instance, error) {
@@ -37,34 +42,37 @@ func (s *scaleSet) submitDelete(ctx context.Context, m *memory) error {
 	return nil
 }
 
-// terminateAll terminates the machines that are not being terminated, and keeps in memory those that it did not reach. Termination has no token, and a second
+// terminateAll terminates the machines that are not being terminated, and keeps in memory those for which that failed. Termination has no token, and a second
 // call would lower the capacity again. So the group is read before each attempt.
 func (s *scaleSet) terminateAll(ctx context.Context, m *memory, ids []string) error {
 	members, err := s.members(ctx, ids)
 	if err != nil {
 		return err
 	}
+	members = slices.DeleteFunc(members, func(i types.Instance) bool { return isLeaving(i.LifecycleState) })
+	activities, errs := make([]string, len(members)), make([]error, len(members))
+	var group errgroup.Group
+	group.SetLimit(terminations)
+	for n := range members {
+		group.Go(func() error {
+			activities[n], errs[n] = s.terminate(ctx, &members[n])
+			return nil
+		})
+	}
+	_ = group.Wait()
 	m.Rest = nil
-	for n, i := range members {
-		if isLeaving(i.LifecycleState) {
-			continue
-		}
-		activity, err := s.terminate(ctx, &i)
-		switch kind := cloud.KindOf(err); {
-		case kind == "":
-			m.Activities = append(m.Activities, activity)
-		case kind == cloud.KindNotFound:
+	m.Activities = append(m.Activities, slices.DeleteFunc(activities, func(a string) bool { return a == "" })...)
+	for n, e := range errs {
+		switch kind := cloud.KindOf(e); {
+		case kind == "", kind == cloud.KindNotFound:
 		case kind == cloud.KindInvalid, kind == cloud.KindDenied && len(m.Activities) > 0:
 			// The other machines are deleted, and Poll ends with this error.
-			m.Fail(kind, err.Error())
+			m.Fail(kind, e.Error())
 		default:
-			for _, rest := range members[n:] {
-				m.Rest = append(m.Rest, aws.ToString(rest.InstanceId))
-			}
-			return err
+			m.Rest, err = append(m.Rest, aws.ToString(members[n].InstanceId)), e
 		}
 	}
-	return nil
+	return err
 }
 
 // terminate deletes one machine and lowers the capacity, so that the group does not replace it. It returns the activity of the deletion. KindInvalid: the

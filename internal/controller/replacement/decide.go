@@ -12,6 +12,7 @@ import (
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cloud"
+	"moult.dev/moult/internal/drain"
 	"moult.dev/moult/internal/events"
 	"moult.dev/moult/internal/kind/nodeturn"
 	machine "moult.dev/moult/internal/kind/replacement"
@@ -94,14 +95,44 @@ func (m mechanism) Start(u *unit) *turnof.Write {
 			return nil
 		}
 	}
-	u.Node = m.world.Nodes[t.Node].Node
-	return &turnof.Write{Claim: m.claimOf(t), Then: func() {
+	n, write := m.world.Nodes[t.Node], turnof.Write{Claim: m.claimOf(t), Cordon: t.Drainable}
+	u.Node = n.Node
+	if write.Cordon {
+		write.Claim.Cordoned = &metav1.Time{Time: m.Now}
+		write.Also = m.excluding()
+	}
+	write.Then = func() {
 		t.Unit.State, t.Unit.Claimed, t.Unit.InTurn, t.Unit.Reason, t.Unit.Message = v1alpha1.UnitUpdating, true, false, "", ""
 		t.Phase, t.PhaseSince, t.Step, t.Message = v1alpha1.MachineDraining, *nodeturn.Stamp(m.Now), machine.StepNone, ""
-		m.Works.Watch(turnof.ID{Rollout: m.Key, Node: t.Node, Turn: t.Key(false)}) // The drain reads its pods.
+		m.Works.Watch(m.drainID(t)) // The drain reads its pods.
+		if n.Claim = u.Claim; write.Cordon && m.rules.Wait <= 0 {
+			t.Step = machine.StepDrain
+		}
 		m.soon()
 		m.Mention(events.MachinesDraining(m.rollout), t.Node)
-	}}
+	}
+	return &write
+}
+
+// drainID names the drain of a turn's old node.
+func (p *pass) drainID(t *machine.Turn) turnof.ID {
+	return turnof.ID{Rollout: p.Key, Node: t.Node, Turn: t.Key(false)}
+}
+
+// previewDrains finds the nodes to be claimed whose pods are known, and which can be drained: their claim also cordons them.
+func (p *pass) previewDrains(ctx context.Context) {
+	if !p.rules.Drains || p.Gated() {
+		return // A gated drain records its evictions with the cordon.
+	}
+	for _, t := range p.machineTurns {
+		if !t.Claimable {
+			continue
+		}
+		if pods, known := p.Works.Pods(p.drainID(t)); known {
+			r, err := p.Drainer.Preview(ctx, pods, p.Options)
+			t.Drainable = err == nil && len(r.In(drain.Refused)) == 0
+		}
+	}
 }
 
 // Release also enables scale-down of the node again.
@@ -112,6 +143,7 @@ func (m mechanism) Release(*unit) turnof.Write {
 // start decides which nodes go next. Nodes with a ready replacement are claimed. For other nodes a turn begins, if their scale set has room.
 func (p *pass) start(ctx context.Context) error {
 	p.checkProtection(ctx)
+	p.previewDrains(ctx)
 	p.Turns = p.units()
 	if p.rules.Ending {
 		p.Decide(p.Seen.Fleet)
@@ -127,22 +159,36 @@ func (p *pass) start(ctx context.Context) error {
 // checkProtection reads whether machines of nodes to be claimed are protected from deletion, where the cloud needs a request for each. One that was
 // not protected is asked about again after the next look.
 func (p *pass) checkProtection(ctx context.Context) {
+	type question struct {
+		*machine.Turn
+		api       cloud.Protector
+		set       *set
+		machine   *cloud.Machine
+		protected bool
+		err       error
+	}
+	var all []*question
 	for _, t := range p.machineTurns {
 		s, m := p.memo.sets[t.ScaleSet], p.world.SetOf(t).Machine(t.Machine)
 		if !t.Claimable || p.api == nil || m == nil || s.unprotected[m.ID] {
 			continue
 		}
-		api, can := p.api.ScaleSet(s.Name).(cloud.Protector)
-		if !can {
-			continue
+		if api, can := p.api.ScaleSet(s.Name).(cloud.Protector); can {
+			all = append(all, &question{Turn: t, api: api, set: s, machine: m})
 		}
-		protected, err := call(ctx, p, "Protected", func(ctx context.Context) (bool, error) { return api.Protected(ctx, m.ID) })
-		if m.Protected, s.unprotected[m.ID] = protected, err == nil && !protected; protected {
-			p.world.JudgeTurn(t)
-		} else if err != nil {
-			s.looking.record(err, p.Now)
-			t.Claimable, t.Message = false, s.looking.message
-			t.Unit.Reason, t.Unit.Message = s.looking.reason, s.looking.message
+	}
+	_ = turnof.Each(all, func(q *question) error {
+		q.protected, q.err = call(ctx, p, "Protected", func(ctx context.Context) (bool, error) { return q.api.Protected(ctx, q.machine.ID) })
+		return nil
+	})
+	for _, q := range all {
+		q.machine.Protected, q.set.unprotected[q.machine.ID] = q.protected, q.err == nil && !q.protected
+		if q.protected {
+			p.world.JudgeTurn(q.Turn)
+		} else if q.err != nil {
+			q.set.looking.record(q.err, p.Now)
+			q.Claimable, q.Message = false, q.set.looking.message
+			q.Unit.Reason, q.Unit.Message = q.set.looking.reason, q.set.looking.message
 		}
 	}
 }
