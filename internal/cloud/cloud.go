@@ -62,7 +62,8 @@ type Set struct {
 	Model string
 	// Capacity is the desired number of machines. Max and Min are its limits, 0 where there is none. Max respects the tag TagMax, but not on GCP.
 	Capacity, Min, Max int
-	// Zones are those in which machines can be added, in several zones at once. None: the cloud chooses the zone, and only one addition may run at a time.
+	// Zones are those in which machines can be added. Then each addition knows its machines, and several may run at once. None: the cloud chooses the zone,
+	// and another addition may begin when the machines of the last one are known.
 	Zones []string
 	// Overprovisions is true where the cloud makes more machines than requested, and deletes some of them later.
 	Overprovisions bool

@@ -140,8 +140,11 @@ type Mechanism[T nodeturn.Any] interface {
 
 // Write is what a mechanism adds to a write to a turn's node.
 type Write struct {
-	Claim   v1alpha1.Claim // only in Start
-	Restore bool           // only in Fail
+	// Claim and Cordon are only for Start. Without Cordon a later write cordons the node.
+	Claim  v1alpha1.Claim
+	Cordon bool
+	// Restore is only for Fail.
+	Restore bool
 	Also    []node.Also
 	// Version is what Finish brings the node to, for its Event; it may be empty. Unproven: the node may not run it, so that it gets no Event.
 	Version  string
@@ -427,7 +430,7 @@ func (p *Pass[T]) claimNode(ctx context.Context, t T) error {
 	if write == nil {
 		return nil
 	}
-	if err := p.Hold(ctx, t, write.Claim, write.Also...); err != nil {
+	if err := p.WriteClaim(ctx, t, write.Claim, node.Edit{Cordon: write.Cordon, Also: write.Also}); err != nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		lost := rollout.Wait{Node: b.Unit.Node, Reason: v1alpha1.ReasonClaimLost, Message: err.Error()}
@@ -436,7 +439,7 @@ func (p *Pass[T]) claimNode(ctx context.Context, t T) error {
 	}
 	b.Unit.State, b.Unit.Since, b.Unit.Reason, b.Unit.Message = v1alpha1.UnitUpdating, write.Claim.Since.Time, "", ""
 	b.Unit.InTurn, b.Unit.Skipped, b.Message = false, false, ""
-	log.FromContext(ctx).Info("node claimed", "node", b.Node.Name, "revision", write.Claim.Revision)
+	log.FromContext(ctx).Info("node claimed", "node", b.Node.Name, "revision", write.Claim.Revision, "cordoned", write.Cordon)
 	write.written()
 	return nil
 }

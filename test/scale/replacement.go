@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -111,7 +112,7 @@ func setupReplacement(ctx context.Context, b *bench) (*setup, error) {
 		Spec: v1alpha1.NodeRolloutSpec{
 			Strategy: &v1alpha1.Strategy{MaxConcurrent: surge},
 			Replacement: &v1alpha1.Replacement{
-				Provider: r.provider, ScaleSets: []string{r.set}, Surge: surge,
+				Provider: r.provider, ScaleSets: []string{r.set}, Surge: surge, DetectOnly: true,
 				CheckPeriod: &metav1.Duration{Duration: seconds(b.checkSeconds)},
 			},
 		},
@@ -158,19 +159,30 @@ func (r *replacementRun) bare(ctx context.Context) (time.Duration, error) {
 }
 
 func (r *replacementRun) subject() *subject {
-	pass := func(name, image string, start func(context.Context) error) *stage {
-		return &stage{name: name, units: r.size, start: start, done: func(ctx context.Context, _ *phase) (bool, error) {
-			if image == newImage && r.tally.released() < r.size {
+	find := &stage{
+		name: stageFind, units: r.size,
+		start: func(ctx context.Context) error {
+			return errors.Join(r.world.Edit(r.set, func(s *clouds.Set) error { s.Image = newImage; return nil }), r.create(ctx, r.rollout))
+		},
+		done: func(ctx context.Context, _ *phase) (bool, error) {
+			err := r.client.Get(ctx, client.ObjectKeyFromObject(r.rollout), r.rollout)
+			sets := r.rollout.Status.ScaleSets
+			return len(sets) == 1 && int(sets[0].Outdated) == r.size, err
+		},
+	}
+	update := &stage{
+		name: stageUpdate, units: r.size, ideal: r.ideal(), compared: true,
+		start: func(ctx context.Context) error {
+			return r.client.Patch(ctx, r.rollout, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"replacement":{"detectOnly":false}}}`)))
+		},
+		done: func(ctx context.Context, _ *phase) (bool, error) {
+			if r.tally.released() < r.size {
 				return false, nil
 			}
 			updated, err := r.updated(ctx, r.rollout)
-			return updated && r.complete(image), err
-		}}
+			return updated && r.complete(), err
+		},
 	}
-	update := pass(stageUpdate, newImage, func(context.Context) error {
-		return r.world.Edit(r.set, func(s *clouds.Set) error { s.Image = newImage; return nil })
-	})
-	update.ideal, update.compared = r.ideal(), true
 	return &subject{
 		name: "replacement", objects: []client.Object{r.rollout}, watches: []watched{r.tally.watch(r.bench)}, progress: r.tally.progress,
 		prepare: func(ctx context.Context) error {
@@ -182,7 +194,7 @@ func (r *replacementRun) subject() *subject {
 			return r.deployForNodes(ctx)
 		},
 		meters: []*meter{controllerMeter(nil), {name: "cloud", calls: r.world.Calls, changes: r.changes}},
-		stages: []*stage{pass(stageFind, oldImage, func(ctx context.Context) error { return r.create(ctx, r.rollout) }), update},
+		stages: []*stage{find, update},
 		check:  r.check,
 		checkIdle: func(p *phase, result *result) {
 			if r.idle > 2*seconds(r.checkSeconds) && p.Programs[1].All == 0 {
@@ -192,14 +204,14 @@ func (r *replacementRun) subject() *subject {
 	}
 }
 
-// complete reports whether all machines are of an image, with nothing in progress.
-func (r *replacementRun) complete(image string) bool {
+// complete reports whether all machines are of the new image, with nothing in progress.
+func (r *replacementRun) complete() bool {
 	is := &r.rollout.Status
 	if len(is.Turns) > 0 || len(is.ScaleSets) != 1 || len(is.ScaleSets[0].Operations) > 0 {
 		return false
 	}
 	machines := r.world.Machines(r.set)
-	return len(machines) == r.size && !slices.ContainsFunc(machines, func(m clouds.Machine) bool { return clouds.ImageName(m.Image) != image })
+	return len(machines) == r.size && !slices.ContainsFunc(machines, func(m clouds.Machine) bool { return clouds.ImageName(m.Image) != newImage })
 }
 
 // check checks that each machine was replaced once, with never more machines than the surge allows and never fewer than before.

@@ -119,12 +119,13 @@ func (s *scaleSet) followAdd(ctx context.Context, g group, m *memory, managed []
 		}
 		id, placed := machineOf(i.Instance)
 		why := lastError(i)
-		switch {
-		case stateOf(i) == cloud.Deleting, !placed, i.InstanceStatus == "" && why == "":
+		switch isMade := i.InstanceStatus != ""; {
+		case stateOf(i) == cloud.Deleting, !placed:
 			busy = true
-		case i.InstanceStatus == "":
+		case !isMade && why != "":
 			failed, failure = append(failed, id.String()), why
 		default:
+			busy = busy || !isMade
 			m.Added = append(m.Added, id.String())
 		}
 	}

@@ -80,12 +80,8 @@ func (p *pass) on(n *machine.Node, t *machine.Turn) *unit {
 // cordon makes a node unschedulable, and begins the drain. A drain that would be refused is not begun. If people removed the cordon, the drain begins
 // anew: pods may have come since.
 func (p *pass) cordon(ctx context.Context, t *machine.Turn, n *machine.Node) error {
-	var also []node.Also
-	if p.exclude {
-		also = append(also, node.Excluding)
-	}
 	u := p.on(n, t)
-	if refused, err := p.TryCordon(ctx, u, p.rules.Drains, also...); err != nil || refused != nil {
+	if refused, err := p.TryCordon(ctx, u, p.rules.Drains, p.excluding()...); err != nil || refused != nil {
 		return p.drainFails(ctx, t, n, refused, err)
 	}
 	p.soon()
@@ -93,6 +89,14 @@ func (p *pass) cordon(ctx context.Context, t *machine.Turn, n *machine.Node) err
 		return p.drainNode(ctx, t, n) // A gated drain writes to the Node that the next pass reads.
 	}
 	return nil
+}
+
+// excluding is what a cordon changes besides.
+func (p *pass) excluding() []node.Also {
+	if !p.exclude {
+		return nil
+	}
+	return []node.Also{node.Excluding}
 }
 
 // drainNode continues the drain of a node.

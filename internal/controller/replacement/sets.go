@@ -92,7 +92,7 @@ func newSet(name string) *set {
 }
 
 // pollAt is when an operation is polled next: not before nine tenths of the time that the last one of its kind took, and then after each eighth of
-// its time.
+// its time. An addition is polled sooner while its machines are not known: their Nodes may join at any time.
 func (s *set) pollAt(o *v1alpha1.CloudOperation) time.Time {
 	since, known := s.sent[o.Token]
 	if !known {
@@ -100,6 +100,9 @@ func (s *set) pollAt(o *v1alpha1.CloudOperation) time.Time {
 	}
 	last := slices.MaxFunc([]time.Time{s.LookedAt, since}, time.Time.Compare)
 	next := last.Add(max(lookEnding, last.Sub(since)/8))
+	if o.Kind == v1alpha1.CloudOperationAdd && len(s.Added[o.Token]) < int(o.Count) {
+		return next
+	}
 	return slices.MaxFunc([]time.Time{next, since.Add(s.took[o.Kind] * 9 / 10)}, time.Time.Compare)
 }
 

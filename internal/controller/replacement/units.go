@@ -98,6 +98,9 @@ func (p *pass) judge(ctx context.Context) error {
 	err := p.advance(ctx)
 	for _, t := range p.machineTurns {
 		p.at(t.Wake)
+		if t.Phase == v1alpha1.MachineJoining && t.Node != "" && p.world.ReplacementNode(t) != nil {
+			p.Works.Watch(p.drainID(t)) // Its pods are known when it is claimed.
+		}
 	}
 	inTurn := map[string]bool{}
 	for _, t := range p.machineTurns {

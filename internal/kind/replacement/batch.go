@@ -58,13 +58,16 @@ func (s *Set) underWay(kind v1alpha1.CloudOperationKind) (n int) {
 	return n
 }
 
-// mayAdd reports whether machines can be added now. All machines of other additions are known, and none has failed: otherwise it would not be known
-// which are new.
+// mayAdd reports whether machines can be added now. None of other additions has failed. Where the cloud chooses the zone all of theirs are known:
+// otherwise it would not be known which are new.
 func (s *Set) mayAdd() bool {
 	for i := range s.Operations {
 		o := &s.Operations[i]
-		hasFailed := func(id string) bool { m := s.Machine(id); return m == nil || m.State == cloud.Failed }
-		if added := s.Added[o.Token]; o.Kind == v1alpha1.CloudOperationAdd && (len(added) < int(o.Count) || slices.ContainsFunc(added, hasFailed)) {
+		added := s.Added[o.Token]
+		isUnlisted := func(id string) bool { return s.Machine(id) == nil }
+		hasFailed := func(id string) bool { m := s.Machine(id); return m != nil && m.State == cloud.Failed }
+		unknown := len(s.Zones) == 0 && (len(added) < int(o.Count) || slices.ContainsFunc(added, isUnlisted))
+		if o.Kind == v1alpha1.CloudOperationAdd && (unknown || slices.ContainsFunc(added, hasFailed)) {
 			return false
 		}
 	}

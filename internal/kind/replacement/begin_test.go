@@ -171,10 +171,13 @@ func TestBatches(t *testing.T) {
 		change func(*scene, []*Turn)
 		want   []batch
 	}{
-		"together":                    {func(*scene, []*Turn) {}, []batch{add("", 3), deletes}},
-		"by zone":                     {func(s *scene, _ []*Turn) { s.set.Zones = []string{"a", "b"} }, []batch{add("a", 1), add("b", 2), deletes}},
-		"another is not known yet":    {func(s *scene, _ []*Turn) { adding(s) }, []batch{deletes}},
-		"another is not listed yet":   {func(s *scene, _ []*Turn) { adding(s, "later") }, []batch{deletes}},
+		"together":                  {func(*scene, []*Turn) {}, []batch{add("", 3), deletes}},
+		"by zone":                   {func(s *scene, _ []*Turn) { s.set.Zones = []string{"a", "b"} }, []batch{add("a", 1), add("b", 2), deletes}},
+		"another is not known yet":  {func(s *scene, _ []*Turn) { adding(s) }, []batch{deletes}},
+		"another is not listed yet": {func(s *scene, _ []*Turn) { adding(s, "later") }, []batch{deletes}},
+		"another by zone": {
+			func(s *scene, _ []*Turn) { adding(s); s.set.Zones = []string{"a", "b"} }, []batch{add("a", 1), add("b", 2), deletes},
+		},
 		"another is known":            {func(s *scene, _ []*Turn) { adding(s, "new") }, []batch{add("", 3), deletes}},
 		"another is known, careful":   {func(s *scene, _ []*Turn) { adding(s, "new"); s.set.Careful = true }, []batch{deletes}},
 		"another has failed machines": {func(s *scene, _ []*Turn) { adding(s, "new"); s.machine("new").State = cloud.Failed }, []batch{deletes}},

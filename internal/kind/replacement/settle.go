@@ -54,12 +54,12 @@ func IsTaken(turns []*Turn, set, id string) bool {
 	return slices.ContainsFunc(turns, func(t *Turn) bool { return t.ScaleSet == set && (t.Replacement == id || t.Machine == id) })
 }
 
-// assignEarly assigns running machines to turns while others of the same operation are still being added: a slow machine delays no other turn. The
-// operation lists the assigned machines, because a turn may end before the operation ends.
+// assignEarly assigns machines that run, or whose Node has joined, to turns while others of the same operation are still being added: a slow machine
+// delays no other turn. The operation lists the assigned machines, because a turn may end before the operation ends.
 func (w *World) assignEarly(s *Set, o *v1alpha1.CloudOperation) {
 	ids := slices.DeleteFunc(slices.Clone(s.Added[o.Token]), func(id string) bool {
 		m := s.Machine(id)
-		return m == nil || m.State != cloud.Running || IsTaken(w.turns, s.Name, id) || slices.Contains(o.Machines, id)
+		return m == nil || m.State != cloud.Running && (m.State != cloud.Creating || w.NodeOf(m) == nil) || IsTaken(w.turns, s.Name, id) || slices.Contains(o.Machines, id)
 	})
 	left := w.assign(s, o, ids)
 	o.Machines = slices.Concat(o.Machines, slices.DeleteFunc(ids, func(id string) bool { return slices.Contains(left, id) }))

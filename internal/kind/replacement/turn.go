@@ -44,6 +44,8 @@ type Turn struct {
 	Wake time.Time
 	// Claimable is true if the turn is ready to claim its node. Budgets may still prevent it.
 	Claimable bool
+	// Drainable is true if the drain of the node to be claimed is known to be possible.
+	Drainable bool
 	// HoldsOperation is true if the turn's recorded operation must not be sent yet: the node is not drained.
 	HoldsOperation bool
 	// WhyNotJoined says why the replacement is not a member of the control plane. WhyOldMustStay says why the old node can't leave it, and
