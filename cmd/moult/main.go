@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
 
 	"github.com/spf13/cobra"
 	_ "golang.org/x/crypto/x509roots/fallback" // Channels are read over TLS, and the image has no file of roots.
@@ -22,6 +23,8 @@ import (
 var version = "dev"
 
 func main() {
+	// A fifth of GOMEMLIMIT stays for the program file, and for what else is not Go's.
+	debug.SetMemoryLimit(debug.SetMemoryLimit(-1) / 5 * 4)
 	root := &cobra.Command{
 		Use:           "moult",
 		Short:         "Rolling change across the nodes of a Kubernetes cluster, safely",

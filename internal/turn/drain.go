@@ -76,9 +76,7 @@ func (d *Drain) Begin(ctx context.Context) (also []node.Also, failure *v1alpha1.
 	if len(r.In(drain.Refused)) > 0 {
 		return nil, d.failure(v1alpha1.ReasonDrainRefused, "Node "+d.Turn.Node+" can't be drained: "+r.Left()), nil
 	}
-	k := d.Works.stateOf(d.Turn)
-	k.last = Outcome{Message: r.Left()}
-	k.stale.Store(true) // Pods may have arrived since an earlier drain.
+	d.Works.Begin(d.Turn) // Pods may have arrived since an earlier drain.
 	return []node.Also{node.Evicting(d.evictedBy(&r)...)}, nil, nil
 }
 

@@ -87,8 +87,8 @@ func RolloutsOfNode(c client.Reader, kind schema.GroupVersionKind, namespace str
 				return
 			}
 			if slices.ContainsFunc(objects, func(o client.Object) bool {
-				return mayMatch(r, o.GetLabels()) && nodeSelector(r).Matches(labels.Set(o.GetLabels()))
-			}) && !IsInvalid(r) {
+				return mayMatch(r, o.GetLabels()) && !IsInvalid(r) && nodeSelector(r).Matches(labels.Set(o.GetLabels()))
+			}) {
 				found[key] = true
 			}
 		})

@@ -54,6 +54,13 @@ func NewWorks(watch PodsOfNodes) *Works { return &Works{watch: watch, all: map[s
 // Watch watches the pods of a turn's node: their changes wake the rollout, until StopExcept ends this.
 func (k *Works) Watch(t ID) { k.stateOf(t) }
 
+// Begin is Watch at the beginning of a drain: what an earlier drain in the same turn has found does not count.
+func (k *Works) Begin(t ID) {
+	known := k.stateOf(t)
+	known.last = Outcome{}
+	known.stale.Store(true)
+}
+
 // stateOf returns what is known about a turn. It also watches the node's pods, as Watch does.
 func (k *Works) stateOf(t ID) *work {
 	k.mu.Lock()

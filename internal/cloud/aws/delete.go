@@ -55,6 +55,11 @@ func (s *scaleSet) terminateAll(ctx context.Context, m *memory, ids []string) er
 	group.SetLimit(terminations)
 	for n := range members {
 		group.Go(func() error {
+			defer func() {
+				if what := recover(); what != nil { // The caller can recover only its own goroutine.
+					errs[n] = fmt.Errorf("reading the answer of AWS, %v", what)
+				}
+			}()
 			activities[n], errs[n] = s.terminate(ctx, &members[n])
 			return nil
 		})
@@ -69,7 +74,10 @@ func (s *scaleSet) terminateAll(ctx context.Context, m *memory, ids []string) er
 			// The other machines are deleted, and Poll ends with this error.
 			m.Fail(kind, e.Error())
 		default:
-			m.Rest, err = append(m.Rest, aws.ToString(members[n].InstanceId)), e
+			m.Rest = append(m.Rest, aws.ToString(members[n].InstanceId))
+			if before := cloud.KindOf(err); err == nil || before == cloud.KindThrottled || before == cloud.KindDenied {
+				err = e // After any other error it is not known whether the machine is terminated.
+			}
 		}
 	}
 	return err

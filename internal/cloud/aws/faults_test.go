@@ -3,9 +3,11 @@
 package aws
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"slices"
 	"testing"
 
@@ -201,5 +203,31 @@ func TestBodiesAreRead(t *testing.T) {
 	})))
 	if _, err := c.ScaleSet("workers").Describe(t.Context()); err != nil || calls == 0 {
 		t.Errorf("%v, %d calls", err, calls)
+	}
+}
+
+// A malformed answer ends nothing but the operation, and an answer that was lost is not hidden by one that says that nothing was done.
+func TestTerminationsFail(t *testing.T) {
+	t.Parallel()
+	const call = "TerminateInstanceInAutoScalingGroup"
+	a := start(t, nil)
+	c := a.fresh(config.WithHTTPClient(client(func(r *http.Request) (*http.Response, error) {
+		answer, err := http.DefaultClient.Do(r)
+		if err == nil {
+			body, _ := io.ReadAll(answer.Body)
+			body = regexp.MustCompile("(?s)<Activity>.*</Activity>").ReplaceAll(body, nil)
+			answer.Body, answer.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		}
+		return answer, err
+	})))
+	o := a.prepare(cloud.Change{Delete: a.ids()[:1], Token: "one"})
+	if _, err := c.ScaleSet("workers").Send(t.Context(), o); cloud.KindOf(err) != cloud.KindUnavailable {
+		t.Error(err)
+	}
+	o = a.prepare(cloud.Change{Delete: a.ids(), Token: "two"})
+	a.Fault(clouds.Fault{Kind: clouds.DropAfter, Call: call, Times: 1})
+	a.Fault(clouds.Fault{Kind: clouds.Throttled, Call: call, Times: 1})
+	if _, err := a.workers().Send(t.Context(), o); cloud.KindOf(err) != cloud.KindUnavailable {
+		t.Error(err)
 	}
 }

@@ -119,14 +119,17 @@ func (s *scaleSet) followAdd(ctx context.Context, g group, m *memory, managed []
 		}
 		id, placed := machineOf(i.Instance)
 		why := lastError(i)
-		switch isMade := i.InstanceStatus != ""; {
-		case stateOf(i) == cloud.Deleting, !placed:
+		if stateOf(i) == cloud.Deleting || !placed {
 			busy = true
-		case !isMade && why != "":
+			continue
+		}
+		m.Added = append(m.Added, id.String())
+		switch {
+		case i.InstanceStatus != "":
+		case why != "":
 			failed, failure = append(failed, id.String()), why
 		default:
-			busy = busy || !isMade
-			m.Added = append(m.Added, id.String())
+			busy = true
 		}
 	}
 	switch {

@@ -122,7 +122,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	} else {
 		c.Waiting.Set(key, false)
 	}
-	c.Works.StopExcept(key, p.nodesInTurns())
+	c.Works.StopExcept(key, p.watchedNodes())
 	errs = append(errs, p.report(ctx))
 	if !p.unwritten {
 		errs = append(errs, p.removeFinalizer(ctx))
@@ -215,12 +215,13 @@ func (p *pass) at(when time.Time) {
 // soon schedules the next pass at once: this pass has changed what comes next.
 func (p *pass) soon() { p.WakeAt(p.Now.Add(fleet.Coalesce)) }
 
-// nodesInTurns are the nodes of turns that are not over.
-func (p *pass) nodesInTurns() map[string]bool {
+// watchedNodes are the nodes of turns that are not over, except old ones that wait for their claim: that may take days.
+func (p *pass) watchedNodes() map[string]bool {
 	nodes := map[string]bool{}
 	for _, t := range p.machineTurns {
 		if !t.Over {
-			nodes[t.Node], nodes[t.ReplacementNode] = true, true
+			nodes[t.Node] = nodes[t.Node] || t.Phase != v1alpha1.MachineClaiming
+			nodes[t.ReplacementNode] = true
 		}
 	}
 	return nodes

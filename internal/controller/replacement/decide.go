@@ -104,7 +104,7 @@ func (m mechanism) Start(u *unit) *turnof.Write {
 	write.Then = func() {
 		t.Unit.State, t.Unit.Claimed, t.Unit.InTurn, t.Unit.Reason, t.Unit.Message = v1alpha1.UnitUpdating, true, false, "", ""
 		t.Phase, t.PhaseSince, t.Step, t.Message = v1alpha1.MachineDraining, *nodeturn.Stamp(m.Now), machine.StepNone, ""
-		m.Works.Watch(m.drainID(t)) // The drain reads its pods.
+		m.Works.Begin(m.drainID(t)) // The drain reads its pods.
 		if n.Claim = u.Claim; write.Cordon && m.rules.Wait <= 0 {
 			t.Step = machine.StepDrain
 		}
@@ -156,6 +156,9 @@ func (p *pass) start(ctx context.Context) error {
 	return err
 }
 
+// questions is how many machines are asked about at once.
+const questions = 8
+
 // checkProtection reads whether machines of nodes to be claimed are protected from deletion, where the cloud needs a request for each. One that was
 // not protected is asked about again after the next look.
 func (p *pass) checkProtection(ctx context.Context) {
@@ -177,16 +180,20 @@ func (p *pass) checkProtection(ctx context.Context) {
 			all = append(all, &question{Turn: t, api: api, set: s, machine: m})
 		}
 	}
-	_ = turnof.Each(all, func(q *question) error {
-		q.protected, q.err = call(ctx, p, "Protected", func(ctx context.Context) (bool, error) { return q.api.Protected(ctx, q.machine.ID) })
-		return nil
-	})
+	for some := range slices.Chunk(all, questions) {
+		_ = turnof.Each(some, func(q *question) error {
+			q.protected, q.err = call(ctx, p, "Protected", func(ctx context.Context) (bool, error) { return q.api.Protected(ctx, q.machine.ID) })
+			return nil
+		})
+	}
 	for _, q := range all {
 		q.machine.Protected, q.set.unprotected[q.machine.ID] = q.protected, q.err == nil && !q.protected
 		if q.protected {
 			p.world.JudgeTurn(q.Turn)
 		} else if q.err != nil {
-			q.set.looking.record(q.err, p.Now)
+			if !q.set.looking.isDelayed(p.Now) {
+				q.set.looking.record(q.err, p.Now)
+			}
 			q.Claimable, q.Message = false, q.set.looking.message
 			q.Unit.Reason, q.Unit.Message = q.set.looking.reason, q.set.looking.message
 		}

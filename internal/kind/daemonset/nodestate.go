@@ -270,9 +270,9 @@ func (s *NodeState) nodeProblem() string {
 
 // nodeCondition is a condition of a node; its Status is "" where the node does not have it.
 func nodeCondition(n *corev1.Node, kind corev1.NodeConditionType) corev1.NodeCondition {
-	for _, c := range n.Status.Conditions {
-		if c.Type == kind {
-			return c
+	for i := range n.Status.Conditions {
+		if n.Status.Conditions[i].Type == kind {
+			return n.Status.Conditions[i]
 		}
 	}
 	return corev1.NodeCondition{}

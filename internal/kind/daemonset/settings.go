@@ -5,6 +5,7 @@ package daemonset
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -42,7 +43,8 @@ func ReferenceOf(s *edsv1.ExtendedDaemonsetSetting) string {
 // last by name comes first, as in ExtendedDaemonSet. Settings that are being deleted are left out.
 //
 // If several Settings select the same node, the older ones conflict with the newest of them. That holds even if the newest has a conflict
-// itself, so solving one conflict changes no other Setting.
+// itself, so solving one conflict changes no other Setting. The problem names the newest, or the one that the status names while that is newer and selects
+// the same node: otherwise each new Setting could change the statuses of thousands.
 func JudgeSettings(settings []edsv1.ExtendedDaemonsetSetting, eds types.NamespacedName, nodes []*corev1.Node) []SettingVerdict {
 	var all []SettingVerdict
 	for i := range settings {
@@ -65,25 +67,38 @@ func JudgeSettings(settings []edsv1.ExtendedDaemonsetSetting, eds types.Namespac
 	slices.SortFunc(all, func(a, b SettingVerdict) int {
 		return cmp.Or(b.Setting.CreationTimestamp.Compare(a.Setting.CreationTimestamp.Time), cmp.Compare(b.Setting.Name, a.Setting.Name))
 	})
-	newest := make([]int, len(all)) // by Setting, the newest one that selects a node which it selects
-	for i := range newest {
-		newest[i] = i
+	places := map[string]int{}
+	for i := range all {
+		places[all[i].Setting.Name] = i
+	}
+	// By Setting, the newest one that selects a node which it selects, and the newer one that its status names.
+	rivals, named, selects := make([]int, len(all)), make([]int, len(all)), make([]bool, len(all))
+	for i := range all {
+		name, _ := strings.CutPrefix(all[i].Setting.Status.Error, conflict)
+		rivals[i], named[i] = i, -1
+		if at, there := places[name]; there && at < i {
+			named[i] = at
+		}
 	}
 	for _, n := range nodes {
 		first := -1
 		for i := range all {
-			if all[i].selector == nil || !all[i].selector.Matches(labels.Set(n.Labels)) {
+			if selects[i] = all[i].selector != nil && all[i].selector.Matches(labels.Set(n.Labels)); !selects[i] {
 				continue
 			}
 			if first < 0 {
 				first = i
 			}
-			newest[i] = min(newest[i], first)
+			if known := named[i]; known >= 0 && (rivals[i] == known || selects[known]) {
+				rivals[i] = known
+			} else {
+				rivals[i] = min(rivals[i], first)
+			}
 		}
 	}
-	for i, other := range newest {
-		if other < i {
-			all[i].Problem = conflict + all[other].Setting.Name
+	for i, rival := range rivals {
+		if rival < i {
+			all[i].Problem = conflict + all[rival].Setting.Name
 		}
 	}
 	return all

@@ -62,6 +62,8 @@ func TestJudgeSettings(t *testing.T) {
 	goes.DeletionTimestamp = &metav1.Time{Time: morning}
 	nameless := settingFor("nameless", "", 1, nil)
 	nameless.Spec.Reference = &autoscalingv1.CrossVersionObjectReference{}
+	named, unlike := settingFor("old", "d", 3, nil), settingFor("unlike", "d", 3, has{"x": "1"})
+	named.Status.Error, unlike.Status.Error = conflict+"middle", conflict+"far"
 	both := labelled("both", has{"x": "1", "y": "1"})
 	for name, tc := range map[string]struct {
 		settings  []edsv1.ExtendedDaemonsetSetting
@@ -102,6 +104,15 @@ func TestJudgeSettings(t *testing.T) {
 			}, "d",
 			[]corev1.Node{labelled("x", has{"x": "1"}), labelled("y", has{"y": "1"})},
 			has{"old": "conflict with another ExtendedDaemonsetSetting: young", "middle": "", "young": ""},
+		},
+		"the one in the status stays": {
+			[]edsv1.ExtendedDaemonsetSetting{named, settingFor("middle", "d", 2, nil), settingFor("young", "d", 1, nil)}, "d", []corev1.Node{both},
+			has{"old": conflict + "middle", "middle": conflict + "young", "young": ""},
+		},
+		"the one in the status selects other nodes now": {
+			[]edsv1.ExtendedDaemonsetSetting{unlike, settingFor("far", "d", 2, has{"z": "1"}), settingFor("young", "d", 1, nil)}, "d",
+			[]corev1.Node{both, labelled("z", has{"z": "1"})},
+			has{"unlike": conflict + "young", "far": conflict + "young", "young": ""},
 		},
 		"one in conflict conflicts, too": {
 			[]edsv1.ExtendedDaemonsetSetting{
@@ -150,6 +161,9 @@ func TestJudgeAnySettings(t *testing.T) {
 		var all []edsv1.ExtendedDaemonsetSetting
 		for i := range r.IntN(6) {
 			all = append(all, settingFor(fmt.Sprintf("s%d", i), "d", r.IntN(3), values(2)))
+			if r.IntN(2) == 0 {
+				all[i].Status.Error = fmt.Sprintf("%ss%d", conflict, r.IntN(6))
+			}
 		}
 		var nodes []corev1.Node
 		for i := range r.IntN(8) {

@@ -742,6 +742,34 @@ func TestHands(t *testing.T) {
 	}
 }
 
+// A machine whose Node has joined is given to a turn before the cloud has made it. The old machine stays until then, and if that fails.
+func TestJoinsBeforeItIsMade(t *testing.T) {
+	s := newScene(v1alpha1.MachineAdding)
+	s.under(v1alpha1.CloudOperationAdd, nil)
+	s.set.Added = map[string][]string{"op": {"new"}}
+	s.machine("new").State = cloud.Creating
+	s.Judge([]*Turn{s.turn})
+	if s.turn.Replacement != "new" || !s.turn.Claimable {
+		t.Fatalf("%+v", s.turn)
+	}
+	for state, want := range map[cloud.State]struct {
+		phase v1alpha1.MachinePhase
+		step  Step
+	}{
+		cloud.Creating: {v1alpha1.MachineDraining, StepNone},
+		cloud.Running:  {v1alpha1.MachineDeleting, StepDelete},
+		cloud.Failed:   {v1alpha1.MachineDiscarding, StepFail},
+	} {
+		s := newScene(v1alpha1.MachineDraining)
+		s.Drained[s.turn.Key(false)] = true
+		s.machine("new").State = state
+		s.Judge([]*Turn{s.turn})
+		if s.turn.Phase != want.phase || s.turn.Step != want.step {
+			t.Errorf("%s: %s, %s, %s", state, s.turn.Phase, s.turn.Step, s.turn.Message)
+		}
+	}
+}
+
 // A Node is deleted although it says that it is Ready only just after the cloud has confirmed that the turn's own deletion was done.
 func TestSilent(t *testing.T) {
 	for what, tc := range map[string]struct {
