@@ -63,18 +63,23 @@ func (w *World) readyToDelete(t *Turn) bool {
 		t.UnreadySince = nil
 		return false
 	}
-	if m := s.Machine(t.Replacement); m != nil && !t.DeletesFirst && !bound { // Its Node may have joined before the cloud had made it.
-		switch m.State {
-		case cloud.Creating:
-			t.Message = "the node is drained; machine " + m.ID + ", the replacement, is still being made"
-			return false
-		case cloud.Failed:
-			w.fail(t, v1alpha1.ReasonReplacementFailed, "machine "+m.ID+", the replacement, has failed: "+m.Message)
-			return false
-		case cloud.Running, cloud.Deleting, cloud.Stopped:
-		}
+	if !t.DeletesFirst && !bound && !w.isMade(t) {
+		return false
 	}
 	return t.DeletesFirst || bound && t.Phase != v1alpha1.MachineDraining || w.staysReady(t, "the node is drained; its replacement is not ready any more: ")
+}
+
+// isMade reports whether the cloud has made the replacement. Its Node may have joined before. If the cloud could not make it, the turn fails.
+func (w *World) isMade(t *Turn) bool {
+	switch m := w.SetOf(t).Machine(t.Replacement); {
+	case m != nil && m.State == cloud.Creating:
+		t.Message = "the node is drained; machine " + m.ID + ", the replacement, is still being made"
+	case m != nil && m.State == cloud.Failed:
+		w.fail(t, v1alpha1.ReasonReplacementFailed, "machine "+m.ID+", the replacement, has failed: "+m.Message)
+	default:
+		return true
+	}
+	return false
 }
 
 // turnExpired fails a turn that takes longer than turnTimeout.
