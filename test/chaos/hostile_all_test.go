@@ -56,7 +56,7 @@ func TestHostileObjects(t *testing.T) {
 		count = n
 	}
 	ctx, h := newHarness(t, buildOperator(t))
-	h.env = append(h.env, "GOMEMLIMIT=256MiB") // Half of config/manager's.
+	h.env = append(h.env, "GOMEMLIMIT=512MiB") // As in config/manager.
 	var err error
 	if h.journal.only, err = labels.Parse("!" + hostile); err != nil {
 		t.Fatal(err)
