@@ -4,6 +4,7 @@ package replacement
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"moult.dev/moult/api/v1alpha1"
@@ -69,10 +70,15 @@ func (w *World) readyToDelete(t *Turn) bool {
 	return t.DeletesFirst || bound && t.Phase != v1alpha1.MachineDraining || w.staysReady(t, "the node is drained; its replacement is not ready any more: ")
 }
 
-// isMade reports whether the cloud has made the replacement. Its Node may have joined before. If the cloud could not make it, the turn fails.
+// isMade reports whether the cloud has made the replacement. Its Node may join while its addition is under way. If the cloud could not make it, the
+// turn fails.
 func (w *World) isMade(t *Turn) bool {
-	switch m := w.SetOf(t).Machine(t.Replacement); {
-	case m != nil && m.State == cloud.Creating:
+	s := w.SetOf(t)
+	isAdding := func(o v1alpha1.CloudOperation) bool {
+		return o.Kind == v1alpha1.CloudOperationAdd && slices.Contains(o.Machines, t.Replacement)
+	}
+	switch m := s.Machine(t.Replacement); {
+	case m != nil && m.State == cloud.Creating && slices.ContainsFunc(s.Operations, isAdding):
 		t.Message = "the node is drained; machine " + m.ID + ", the replacement, is still being made"
 	case m != nil && m.State == cloud.Failed:
 		w.fail(t, v1alpha1.ReasonReplacementFailed, "machine "+m.ID+", the replacement, has failed: "+m.Message)

@@ -763,6 +763,7 @@ func TestJoinsBeforeItIsMade(t *testing.T) {
 		s := newScene(v1alpha1.MachineDraining)
 		s.Drained[s.turn.Key(false)] = true
 		s.machine("new").State = state
+		s.set.Operations = []v1alpha1.CloudOperation{{Token: "op", Kind: v1alpha1.CloudOperationAdd, Count: 2, Machines: []string{"new"}, Sent: true}}
 		s.Judge([]*Turn{s.turn})
 		if s.turn.Phase != want.phase || s.turn.Step != want.step {
 			t.Errorf("%s: %s, %s, %s", state, s.turn.Phase, s.turn.Step, s.turn.Message)
