@@ -7,7 +7,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,37 +31,21 @@ import (
 	"moult.dev/moult/internal/status"
 )
 
-// MapFunc returns the rollouts to wake for objects. These are in their states before and after a change.
+// MapFunc returns the rollouts to wake for an object. objects are its states before and after a change.
 type MapFunc func(ctx context.Context, objects ...client.Object) []reconcile.Request
 
 // Soon enqueues the requests of an object after fleet.Coalesce, so that one reconcile covers several changes.
 func Soon(requests MapFunc) handler.Funcs {
-	return forEach(func(ctx context.Context, q queue, objects ...client.Object) {
-		for _, r := range requests(ctx, objects...) {
+	return after(requests, func(q queue, all []reconcile.Request) {
+		for _, r := range all {
 			q.AddAfter(r, fleet.Coalesce)
 		}
 	})
 }
 
-// Wake enqueues the requests of all objects that have changed within a delay: first the rollouts with a turn in progress. There may be thousands of
-// rollouts to look through.
+// Wake enqueues the requests of an object after a delay: first the rollouts with a turn in progress.
 func Wake(w *fleet.Waiters, delay time.Duration, requests MapFunc) handler.Funcs {
-	var mu sync.Mutex
-	var changed []client.Object
-	return forEach(func(ctx context.Context, q queue, objects ...client.Object) {
-		mu.Lock()
-		defer mu.Unlock()
-		if changed = append(changed, objects...); len(changed) > len(objects) {
-			return
-		}
-		time.AfterFunc(delay, func() {
-			mu.Lock()
-			all := changed
-			changed = nil
-			mu.Unlock()
-			w.Add(q, 0, requests(ctx, all...)...)
-		})
-	})
+	return after(requests, func(q queue, all []reconcile.Request) { w.Add(q, delay, all...) })
 }
 
 // Created enqueues a new rollout after the changes of those that are known. Thousands may be created at once.
@@ -74,7 +57,8 @@ func Created(w *fleet.Waiters) handler.Funcs {
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-func forEach(add func(context.Context, queue, ...client.Object)) handler.Funcs {
+func after(requests MapFunc, enqueue func(queue, []reconcile.Request)) handler.Funcs {
+	add := func(ctx context.Context, q queue, objects ...client.Object) { enqueue(q, requests(ctx, objects...)) }
 	return handler.Funcs{
 		CreateFunc:  func(ctx context.Context, e event.CreateEvent, q queue) { add(ctx, q, e.Object) },
 		UpdateFunc:  func(ctx context.Context, e event.UpdateEvent, q queue) { add(ctx, q, e.ObjectOld, e.ObjectNew) },
@@ -102,12 +86,9 @@ func RolloutsOfNode(c client.Reader, kind schema.GroupVersionKind, namespace str
 				delete(found, key)
 				return
 			}
-			first := slices.IndexFunc(objects, func(o client.Object) bool { return mayMatch(r, o.GetLabels()) })
-			if first < 0 || IsInvalid(r) {
-				return
-			}
-			selector := nodeSelector(r)
-			if slices.ContainsFunc(objects[first:], func(o client.Object) bool { return selector.Matches(labels.Set(o.GetLabels())) }) {
+			if slices.ContainsFunc(objects, func(o client.Object) bool {
+				return mayMatch(r, o.GetLabels()) && !IsInvalid(r) && nodeSelector(r).Matches(labels.Set(o.GetLabels()))
+			}) {
 				found[key] = true
 			}
 		})
