@@ -80,6 +80,9 @@ func (k *Works) Pods(t ID) ([]corev1.Pod, bool) {
 	return k.watch.Pods(t.Node)
 }
 
+// Known is Pods of a node that may not be watched.
+func (k *Works) Known(t ID) ([]corev1.Pod, bool) { return k.watch.Pods(t.Node) }
+
 // StopExcept drops the rollout's turns, except those on these nodes.
 func (k *Works) StopExcept(rollout types.NamespacedName, nodes map[string]bool) {
 	k.mu.Lock()

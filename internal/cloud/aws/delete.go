@@ -75,8 +75,8 @@ func (s *scaleSet) terminateAll(ctx context.Context, m *memory, ids []string) er
 			m.Fail(kind, e.Error())
 		default:
 			m.Rest = append(m.Rest, aws.ToString(members[n].InstanceId))
-			if before := cloud.KindOf(err); err == nil || before == cloud.KindThrottled || before == cloud.KindDenied {
-				err = e // After any other error it is not known whether the machine is terminated.
+			if err == nil || kind == cloud.KindUnavailable {
+				err = e // It is not known whether the machine is terminated.
 			}
 		}
 	}

@@ -119,12 +119,12 @@ func (s *scaleSet) followAdd(ctx context.Context, g group, m *memory, managed []
 		}
 		id, placed := machineOf(i.Instance)
 		why := lastError(i)
-		if stateOf(i) == cloud.Deleting || !placed {
-			busy = true
-			continue
+		if placed {
+			m.Added = append(m.Added, id.String())
 		}
-		m.Added = append(m.Added, id.String())
 		switch {
+		case stateOf(i) == cloud.Deleting, !placed:
+			busy = true
 		case i.InstanceStatus != "":
 		case why != "":
 			failed, failure = append(failed, id.String()), why

@@ -128,7 +128,7 @@ func (p *pass) previewDrains(ctx context.Context) {
 		if !t.Claimable {
 			continue
 		}
-		if pods, known := p.Works.Pods(p.drainID(t)); known {
+		if pods, known := p.Works.Known(p.drainID(t)); known {
 			r, err := p.Drainer.Preview(ctx, pods, p.Options)
 			t.Drainable = err == nil && len(r.In(drain.Refused)) == 0
 		}

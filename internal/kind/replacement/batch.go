@@ -65,7 +65,10 @@ func (s *Set) mayAdd() bool {
 		o := &s.Operations[i]
 		added := s.Added[o.Token]
 		isUnlisted := func(id string) bool { return s.Machine(id) == nil }
-		hasFailed := func(id string) bool { m := s.Machine(id); return m != nil && m.State == cloud.Failed }
+		hasFailed := func(id string) bool {
+			m := s.Machine(id)
+			return m != nil && (m.State == cloud.Failed || m.State == cloud.Deleting)
+		}
 		unknown := len(s.Zones) == 0 && (len(added) < int(o.Count) || slices.ContainsFunc(added, isUnlisted))
 		if o.Kind == v1alpha1.CloudOperationAdd && (unknown || slices.ContainsFunc(added, hasFailed)) {
 			return false

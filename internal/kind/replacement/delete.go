@@ -61,7 +61,9 @@ func (w *World) readyToDelete(t *Turn) bool {
 		return false
 	}
 	if t.Step = w.stepToEmpty(t, n, false); t.Step != StepNone {
-		t.UnreadySince = nil
+		if t.Step != StepDrain { // Each pass begins with that, also once the node is drained.
+			t.UnreadySince = nil
+		}
 		return false
 	}
 	if !t.DeletesFirst && !bound && !w.isMade(t) {
@@ -70,20 +72,23 @@ func (w *World) readyToDelete(t *Turn) bool {
 	return t.DeletesFirst || bound && t.Phase != v1alpha1.MachineDraining || w.staysReady(t, "the node is drained; its replacement is not ready any more: ")
 }
 
-// isMade reports whether the cloud has made the replacement. Its Node may join while its addition is under way. If the cloud could not make it, the
-// turn fails.
+// isMade reports whether the cloud has made the replacement. Its Node may join while its addition is under way. If the cloud could not make it, or not
+// within Timeout, the turn fails.
 func (w *World) isMade(t *Turn) bool {
 	s := w.SetOf(t)
-	isAdding := func(o v1alpha1.CloudOperation) bool {
+	m, what := s.Machine(t.Replacement), "machine "+t.Replacement+", the replacement, "
+	adding := slices.IndexFunc(s.Operations, func(o v1alpha1.CloudOperation) bool {
 		return o.Kind == v1alpha1.CloudOperationAdd && slices.Contains(o.Machines, t.Replacement)
-	}
-	switch m := s.Machine(t.Replacement); {
-	case m != nil && m.State == cloud.Creating && slices.ContainsFunc(s.Operations, isAdding):
-		t.Message = "the node is drained; machine " + m.ID + ", the replacement, is still being made"
+	})
+	switch {
 	case m != nil && m.State == cloud.Failed:
-		w.fail(t, v1alpha1.ReasonReplacementFailed, "machine "+m.ID+", the replacement, has failed: "+m.Message)
-	default:
+		w.fail(t, v1alpha1.ReasonReplacementFailed, what+"has failed: "+m.Message)
+	case adding < 0 || s.Known && (m == nil || m.State != cloud.Creating):
 		return true
+	case t.waitUntil(s.Operations[adding].Since.Add(w.Timeout), w.Now):
+		t.Message = "the node is drained; " + what + "is still being made"
+	default:
+		w.fail(t, v1alpha1.ReasonReplacementFailed, what+"is not made within replacementReady.timeout, "+w.Timeout.String())
 	}
 	return false
 }

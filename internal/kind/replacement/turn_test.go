@@ -763,11 +763,31 @@ func TestJoinsBeforeItIsMade(t *testing.T) {
 		s := newScene(v1alpha1.MachineDraining)
 		s.Drained[s.turn.Key(false)] = true
 		s.machine("new").State = state
-		s.set.Operations = []v1alpha1.CloudOperation{{Token: "op", Kind: v1alpha1.CloudOperationAdd, Count: 2, Machines: []string{"new"}, Sent: true}}
+		s.set.Operations = []v1alpha1.CloudOperation{{
+			Token: "op", Kind: v1alpha1.CloudOperationAdd, Count: 2, Machines: []string{"new"}, Sent: true, Since: metav1.Time{Time: now.Add(-time.Minute)},
+		}}
 		s.Judge([]*Turn{s.turn})
 		if s.turn.Phase != want.phase || s.turn.Step != want.step {
 			t.Errorf("%s: %s, %s, %s", state, s.turn.Phase, s.turn.Step, s.turn.Message)
 		}
+		s.Now = s.Now.Add(time.Hour)
+		if s.JudgeTurn(s.turn); state == cloud.Creating && s.turn.Failed == nil {
+			t.Errorf("after an hour: %s, %s, %s", s.turn.Phase, s.turn.Step, s.turn.Message)
+		}
+	}
+}
+
+// A replacement that is not ready any more is timed although each pass begins with a drain that is done already.
+func TestNotReadyAfterTheDrain(t *testing.T) {
+	s := newScene(v1alpha1.MachineDraining)
+	s.Unhealthy = func(string) (string, time.Time) { return "not Ready", time.Time{} }
+	s.unready(time.Hour)
+	if s.Judge([]*Turn{s.turn}); s.turn.Step != StepDrain {
+		t.Fatalf("step %q", s.turn.Step)
+	}
+	s.Drained[s.turn.Key(false)] = true
+	if s.JudgeTurn(s.turn); s.turn.Phase != v1alpha1.MachineDiscarding || s.turn.Failed == nil {
+		t.Errorf("%s, step %q: %s", s.turn.Phase, s.turn.Step, s.turn.Message)
 	}
 }
 
