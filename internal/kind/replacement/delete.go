@@ -66,10 +66,16 @@ func (w *World) readyToDelete(t *Turn) bool {
 		}
 		return false
 	}
-	if !t.DeletesFirst && !bound && !w.isMade(t) {
+	return t.DeletesFirst || w.takesOver(t)
+}
+
+// takesOver reports whether the replacement is made and ready, so that the old machine may be deleted.
+func (w *World) takesOver(t *Turn) bool {
+	bound := w.Bound(t)
+	if !bound && !w.isMade(t) {
 		return false
 	}
-	return t.DeletesFirst || bound && t.Phase != v1alpha1.MachineDraining || w.staysReady(t, "the node is drained; its replacement is not ready any more: ")
+	return bound && t.Phase != v1alpha1.MachineDraining || w.staysReady(t, "the node is drained; its replacement is not ready any more: ")
 }
 
 // isMade reports whether the cloud has made the replacement. Its Node may join while its addition is under way. If the cloud could not make it, or not
