@@ -23,7 +23,7 @@ import (
 var version = "dev"
 
 func main() {
-	// A fifth of GOMEMLIMIT stays for the program file, and for what else is not Go's.
+	// A fifth of GOMEMLIMIT stays for memory that Go does not count, such as the program file.
 	debug.SetMemoryLimit(debug.SetMemoryLimit(-1) / 5 * 4)
 	root := &cobra.Command{
 		Use:           "moult",

@@ -80,7 +80,7 @@ func (k *Works) Pods(t ID) ([]corev1.Pod, bool) {
 	return k.watch.Pods(t.Node)
 }
 
-// Known is Pods of a node that may not be watched.
+// Known returns what Pods does, and starts no watch.
 func (k *Works) Known(t ID) ([]corev1.Pod, bool) { return k.watch.Pods(t.Node) }
 
 // StopExcept drops the rollout's turns, except those on these nodes.

@@ -206,7 +206,7 @@ func TestBodiesAreRead(t *testing.T) {
 	}
 }
 
-// A malformed answer ends nothing but the operation, and an answer that was lost is not hidden by one that says that nothing was done.
+// A malformed answer does not end the process. If one answer is lost and another is a refusal, the error says that the result is not known.
 func TestTerminationsFail(t *testing.T) {
 	t.Parallel()
 	const call = "TerminateInstanceInAutoScalingGroup"

@@ -91,7 +91,7 @@ func (p *pass) cordon(ctx context.Context, t *machine.Turn, n *machine.Node) err
 	return nil
 }
 
-// excluding is what a cordon changes besides.
+// excluding takes a cordoned node out of external load balancers, if the spec asks for that.
 func (p *pass) excluding() []node.Also {
 	if !p.exclude {
 		return nil

@@ -156,8 +156,8 @@ func (p *pass) start(ctx context.Context) error {
 	return err
 }
 
-// questions is how many machines are asked about at once.
-const questions = 8
+// protectionCalls is how many machines the cloud is asked about at once.
+const protectionCalls = 8
 
 // checkProtection reads whether machines of nodes to be claimed are protected from deletion, where the cloud needs a request for each. One that was
 // not protected is asked about again after the next look.
@@ -180,7 +180,7 @@ func (p *pass) checkProtection(ctx context.Context) {
 			all = append(all, &question{Turn: t, api: api, set: s, machine: m})
 		}
 	}
-	for some := range slices.Chunk(all, questions) {
+	for some := range slices.Chunk(all, protectionCalls) {
 		_ = turnof.Each(some, func(q *question) error {
 			q.protected, q.err = call(ctx, p, "Protected", func(ctx context.Context) (bool, error) { return q.api.Protected(ctx, q.machine.ID) })
 			return nil

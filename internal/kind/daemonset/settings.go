@@ -71,11 +71,11 @@ func JudgeSettings(settings []edsv1.ExtendedDaemonsetSetting, eds types.Namespac
 	for i := range all {
 		places[all[i].Setting.Name] = i
 	}
-	// By Setting, the newest one that selects a node which it selects, and the newer one that its status names.
-	rivals, named, selects := make([]int, len(all)), make([]int, len(all)), make([]bool, len(all))
+	// By Setting: the other one that it conflicts with, and the newer one that its status names. Without one each is the Setting itself.
+	others, named, selects := make([]int, len(all)), make([]int, len(all)), make([]bool, len(all))
 	for i := range all {
 		name, _ := strings.CutPrefix(all[i].Setting.Status.Error, conflict)
-		rivals[i], named[i] = i, -1
+		others[i], named[i] = i, i
 		if at, there := places[name]; there && at < i {
 			named[i] = at
 		}
@@ -89,16 +89,16 @@ func JudgeSettings(settings []edsv1.ExtendedDaemonsetSetting, eds types.Namespac
 			if first < 0 {
 				first = i
 			}
-			if known := named[i]; known >= 0 && (rivals[i] == known || selects[known]) {
-				rivals[i] = known
+			if known := named[i]; known < i && (others[i] == known || selects[known]) {
+				others[i] = known
 			} else {
-				rivals[i] = min(rivals[i], first)
+				others[i] = min(others[i], first)
 			}
 		}
 	}
-	for i, rival := range rivals {
-		if rival < i {
-			all[i].Problem = conflict + all[rival].Setting.Name
+	for i, other := range others {
+		if other < i {
+			all[i].Problem = conflict + all[other].Setting.Name
 		}
 	}
 	return all

@@ -58,8 +58,8 @@ func (s *Set) underWay(kind v1alpha1.CloudOperationKind) (n int) {
 	return n
 }
 
-// mayAdd reports whether machines can be added now. None of other additions has failed. Where the cloud chooses the zone all of theirs are known:
-// otherwise it would not be known which are new.
+// mayAdd reports whether machines can be added now. No machine of another addition may have failed. If the cloud chooses zones, all machines of other
+// additions must be known: otherwise it is not known which are new.
 func (s *Set) mayAdd() bool {
 	for i := range s.Operations {
 		o := &s.Operations[i]

@@ -742,7 +742,7 @@ func TestHands(t *testing.T) {
 	}
 }
 
-// A machine whose Node has joined is given to a turn before the cloud has made it. The old machine stays until then, and if that fails.
+// A turn gets a machine whose Node has joined before the cloud has made it. The old machine is deleted only after that, and stays if it fails.
 func TestJoinsBeforeItIsMade(t *testing.T) {
 	s := newScene(v1alpha1.MachineAdding)
 	s.under(v1alpha1.CloudOperationAdd, nil)
@@ -777,7 +777,7 @@ func TestJoinsBeforeItIsMade(t *testing.T) {
 	}
 }
 
-// A replacement that is not ready any more is timed although each pass begins with a drain that is done already.
+// A turn whose replacement is no longer ready fails after the timeout, although each pass begins with the drain.
 func TestNotReadyAfterTheDrain(t *testing.T) {
 	s := newScene(v1alpha1.MachineDraining)
 	s.Unhealthy = func(string) (string, time.Time) { return "not Ready", time.Time{} }
