@@ -115,6 +115,7 @@ func (w *world) serve(t *testing.T) *Controller {
 	}
 	c.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(all...).WithIndex(&corev1.Pod{}, indexName, indexedByName).
 		WithIndex(&edsv1.ExtendedDaemonSetReplicaSet{}, indexName, indexedByName).
+		WithIndex(&edsv1.ExtendedDaemonsetSetting{}, indexName, indexedByName).
 		WithStatusSubresource(&edsv1.ExtendedDaemonSet{}, &edsv1.ExtendedDaemonSetReplicaSet{}).Build()
 	c.live, c.daemonPods, c.fleet = c.client, c.client, fleet.New(c.clock, c.client, nil)
 	c.events = events.NewRecorder(t.Context(), testingclock.NewFakeClock(now), fakeclientset.NewClientset().CoreV1().Events(""), scheme, "moult", "n1")

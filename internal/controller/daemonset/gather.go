@@ -23,14 +23,14 @@ func (p *pass) gather(ctx context.Context) (daemonset.Facts, error) {
 		return facts, err
 	}
 	facts.Fleet, facts.Nodes = snapshot.Fleet, snapshot.Objects
-	here := []client.ListOption{client.InNamespace(p.key.Namespace), client.UnsafeDisableDeepCopy}
+	own := []client.ListOption{client.InNamespace(p.key.Namespace), client.MatchingFields{indexName: p.key.Name}, client.UnsafeDisableDeepCopy}
 	var sets edsv1.ExtendedDaemonSetReplicaSetList
-	if err := p.client.List(ctx, &sets, append(here, client.MatchingFields{indexName: p.key.Name})...); err != nil {
+	if err := p.client.List(ctx, &sets, own...); err != nil {
 		return facts, fmt.Errorf("listing revisions, %w", err)
 	}
 	facts.ReplicaSets = sets.Items
 	var settings edsv1.ExtendedDaemonsetSettingList
-	if err := p.client.List(ctx, &settings, append(here, client.DisableReadYourWritesConsistency)...); err != nil {
+	if err := p.client.List(ctx, &settings, append(own, client.DisableReadYourWritesConsistency)...); err != nil {
 		return facts, fmt.Errorf("listing settings, %w", err)
 	}
 	facts.Settings = settings.Items
@@ -38,7 +38,7 @@ func (p *pass) gather(ctx context.Context) (daemonset.Facts, error) {
 		return facts, p.gatherLegacy(ctx, &facts)
 	}
 	var pods corev1.PodList
-	if err := p.pods.List(ctx, &pods, append(here, client.MatchingFields{indexName: p.key.Name})...); err != nil {
+	if err := p.pods.List(ctx, &pods, own...); err != nil {
 		return facts, fmt.Errorf("listing pods, %w", err)
 	}
 	for i := range pods.Items {

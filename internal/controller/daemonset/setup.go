@@ -29,10 +29,15 @@ import (
 	"moult.dev/moult/internal/turn"
 )
 
-// indexName finds pods and revisions by the ExtendedDaemonSet that their label names.
+// indexName finds pods and revisions by the ExtendedDaemonSet that their label names, and Settings by the one that they reference.
 const indexName = "extendeddaemonset"
 
-func indexedByName(o client.Object) []string { return []string{o.GetLabels()[edsv1.LabelName]} }
+func indexedByName(o client.Object) []string {
+	if s, ok := o.(*edsv1.ExtendedDaemonsetSetting); ok {
+		return []string{daemonset.ReferenceOf(s)}
+	}
+	return []string{o.GetLabels()[edsv1.LabelName]}
+}
 
 // CacheOptions limits the client's cache to the watched namespaces, and to PodTemplates for the cluster autoscaler.
 func CacheOptions(o Options) map[client.Object]cache.ByObject {
@@ -90,8 +95,9 @@ func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error
 	if err := errors.Join(
 		c.Pods.IndexField(ctx, &corev1.Pod{}, indexName, indexedByName),
 		m.GetFieldIndexer().IndexField(ctx, &edsv1.ExtendedDaemonSetReplicaSet{}, indexName, indexedByName),
+		m.GetFieldIndexer().IndexField(ctx, &edsv1.ExtendedDaemonsetSetting{}, indexName, indexedByName),
 	); err != nil {
-		return fmt.Errorf("indexing pods and revisions, %w", err)
+		return fmt.Errorf("indexing pods, revisions and settings, %w", err)
 	}
 	running, err := ctrl.NewControllerManagedBy(m).
 		Named("extendeddaemonset.rollout").
