@@ -13,7 +13,6 @@ import (
 
 	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
 	"github.com/prometheus/common/model"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
@@ -48,6 +47,14 @@ type poller struct {
 	// err is the error of the last query, if it failed, and failure says so. Each snapshot asks for it, and the error may quote megabytes.
 	err     error
 	failure string
+	// shown is the last verdict that a snapshot or a query has seen.
+	shown alertsVerdict
+}
+
+// alertsVerdict is the gate if it is closed, and why an open gate ignores an unreachable Prometheus.
+type alertsVerdict struct {
+	closed  rollout.Block
+	ignored string
 }
 
 // newPoller reads an alerts gate. The error names the field.
@@ -145,10 +152,8 @@ func (p *poller) recordAnswer(all model.Vector, err error) {
 			active[name]++
 		}
 	}
-	now := p.gates.clock.Now()
 	p.mu.Lock()
-	// The gate may have closed while the answer was overdue.
-	changed := err != nil || p.err != nil || p.isOverdue(now) || !equality.Semantic.DeepEqual(active, p.active)
+	before, shown := p.verdict(), p.shown // The answer before may be overdue, which no snapshot has seen.
 	p.err = err
 	if err != nil {
 		p.failure = "Prometheus does not answer: " + short(err.Error())
@@ -157,8 +162,10 @@ func (p *poller) recordAnswer(all model.Vector, err error) {
 		p.failure = secret.Error()
 	}
 	if err == nil {
-		p.answered, p.active = now, active
+		p.answered, p.active = p.gates.clock.Now(), active
 	}
+	p.shown = p.verdict()
+	changed := p.shown != before || p.shown != shown
 	p.mu.Unlock()
 	if changed {
 		p.gates.changed() // Pods need not be searched again.
@@ -168,23 +175,31 @@ func (p *poller) recordAnswer(all model.Vector, err error) {
 // judge returns the gate if it is closed. A valid answer counts for some time if later queries fail. If the gate is open
 // because Prometheus is unreachable, ignored says why. Before the first query every gate is closed.
 func (p *poller) judge() (closed rollout.Block, ignored string) {
-	now := p.gates.clock.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.shown = p.verdict()
+	return p.shown.closed, p.shown.ignored
+}
+
+// verdict is judge for a caller that holds the lock.
+func (p *poller) verdict() alertsVerdict {
+	closed := func(reason v1alpha1.Reason, message string) alertsVerdict {
+		return alertsVerdict{closed: rollout.Block{Gate: reason, Message: message}}
+	}
 	switch {
 	case p.answered.IsZero() && p.err == nil:
-		return rollout.Block{Gate: v1alpha1.ReasonAlertsUnreachable, Message: "Prometheus has not been queried yet"}, ""
-	case p.isOverdue(now):
+		return closed(v1alpha1.ReasonAlertsUnreachable, "Prometheus has not been queried yet")
+	case p.isOverdue(p.gates.clock.Now()):
 		message := p.failure
 		if p.err == nil {
 			message = "Prometheus does not answer: the last answer was at " + p.answered.UTC().Format(time.RFC3339)
 		}
 		if p.gate.WhenUnreachable == v1alpha1.UnreachableOpen {
-			return rollout.Block{}, message
+			return alertsVerdict{ignored: message}
 		}
-		return rollout.Block{Gate: v1alpha1.ReasonAlertsUnreachable, Message: message}, ""
+		return closed(v1alpha1.ReasonAlertsUnreachable, message)
 	case len(p.active) == 0:
-		return rollout.Block{}, ""
+		return alertsVerdict{}
 	}
 	var names []string
 	total := 0
@@ -203,5 +218,5 @@ func (p *poller) judge() (closed rollout.Block, ignored string) {
 	if total == 1 {
 		text = "1 alert is active: "
 	}
-	return rollout.Block{Gate: v1alpha1.ReasonAlertsActive, Message: text + firstOf(names, ", ")}, ""
+	return closed(v1alpha1.ReasonAlertsActive, text+firstOf(names, ", "))
 }

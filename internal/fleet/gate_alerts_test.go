@@ -254,7 +254,8 @@ func TestAlertsGateBearsAHitch(t *testing.T) {
 	}
 }
 
-// An answer that comes late opens the gate again, and the rollouts that wait are told, though it is the same answer as before.
+// An answer that comes late opens the gate again, and wakes the rollouts that wait, though it is the same answer as before. An error that changes
+// no gate wakes none: thousands of budgets may name a Prometheus that does not answer.
 func TestAlertsGateNotices(t *testing.T) {
 	b := newBench(t)
 	from := budgetWith(t, "{alerts: {url: 'http://127.0.0.1:1'}}")
@@ -262,15 +263,19 @@ func TestAlertsGateNotices(t *testing.T) {
 	for _, step := range []struct {
 		name  string
 		after time.Duration
+		err   error
 		want  int
 	}{
-		{"the first answer", 0, 1},
-		{"the same, in time", 15 * time.Second, 1},
-		{"the same, late", time.Minute, 2},
-		{"the same, in time again", 15 * time.Second, 2},
+		{"the first answer", 0, nil, 1},
+		{"the same, in time", 15 * time.Second, nil, 1},
+		{"the same, late", time.Minute, nil, 2},
+		{"the same, in time again", 15 * time.Second, nil, 2},
+		{"an error, in time", 15 * time.Second, io.ErrUnexpectedEOF, 2},
+		{"an error, late", time.Minute, io.ErrUnexpectedEOF, 3},
+		{"the same error again", 15 * time.Second, io.ErrUnexpectedEOF, 3},
 	} {
 		b.clock.SetTime(b.clock.Now().Add(step.after))
-		p.recordAnswer(nil, nil)
+		p.recordAnswer(nil, step.err)
 		if b.woken != step.want {
 			t.Errorf("%s: woken %d times, want %d", step.name, b.woken, step.want)
 		}
@@ -322,7 +327,7 @@ func TestPollersStartAndStop(t *testing.T) {
 	from.Spec.Gates = &v1alpha1.Gates{Alerts: &v1alpha1.AlertsGate{URL: s.URL}}
 	from.Generation++
 	third := b.poller(from)
-	b.gates.read([]*v1alpha1.NodeDisruptionBudget{from})
+	b.gates.read([]*v1alpha1.NodeDisruptionBudget{from}, 0)
 	if _, err := b.budgets(t.Context()); err != nil { // The API has no budgets.
 		t.Fatal(err)
 	}
