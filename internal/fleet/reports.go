@@ -17,7 +17,7 @@ const (
 	// StatusDelay is the time from a change to its status. A person or a tool that reads a rollout after the change and updates it at once then
 	// rarely gets a conflict.
 	StatusDelay = 150 * time.Millisecond
-	// keptFor is how long a write is remembered, for rollouts that may be gone.
+	// keptFor is how long a write is remembered at least, and half of how long it is at most, for rollouts that may be gone.
 	keptFor = 7 * 24 * time.Hour
 )
 
@@ -25,10 +25,9 @@ const (
 type Reports struct {
 	delay time.Duration
 
-	mu   sync.Mutex
-	last map[types.UID]written
-	// noticed is when a change was noticed that no status shows yet.
-	noticed map[types.UID]time.Time
+	mu    sync.Mutex
+	last  map[types.UID]written
+	swept time.Time
 }
 
 type written struct {
@@ -36,6 +35,8 @@ type written struct {
 	// version is the rollout's resourceVersion after the write. The manager's client makes typed reads wait for its own
 	// writes, but not unstructured ones.
 	version string
+	// noticed is when a change was noticed that no status shows yet.
+	noticed time.Time
 }
 
 // isNewerThan reports whether a rollout that was read at this resourceVersion does not show the write. A write of a minute ago does not count:
@@ -54,7 +55,7 @@ func (r *Reports) IsStale(rollout types.UID, version string, now time.Time) bool
 
 // NewReports returns an empty store. delay is the time from a change to its status: StatusDelay, or less in a test.
 func NewReports(delay time.Duration) *Reports {
-	return &Reports{delay: delay, last: map[types.UID]written{}, noticed: map[types.UID]time.Time{}}
+	return &Reports{delay: delay, last: map[types.UID]written{}}
 }
 
 // Next reports whether to write a status now, which was read at this resourceVersion: it has changed, and the delay and StatusInterval are
@@ -68,13 +69,15 @@ func (r *Reports) Next(rollout types.UID, version string, changed bool, now time
 	}
 	stale := last.isNewerThan(version, now) // Then changed may be wrong.
 	if !changed && !stale {
-		delete(r.noticed, rollout)
+		last.noticed = time.Time{}
+		r.last[rollout] = last
 		return false, again
 	}
-	if r.noticed[rollout].IsZero() {
-		r.noticed[rollout] = now
+	if last.noticed.IsZero() {
+		last.noticed = now
+		r.last[rollout] = last
 	}
-	due := r.noticed[rollout].Add(r.delay)
+	due := last.noticed.Add(r.delay)
 	if next := last.at.Add(StatusInterval); next.After(due) {
 		due = next
 	}
@@ -91,8 +94,9 @@ func (r *Reports) Next(rollout types.UID, version string, changed bool, now time
 func (r *Reports) Written(rollout types.UID, version string, at time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.last[rollout] = written{at, version}
-	delete(r.noticed, rollout)
-	maps.DeleteFunc(r.last, func(_ types.UID, w written) bool { return at.Sub(w.at) > keptFor })
-	maps.DeleteFunc(r.noticed, func(_ types.UID, since time.Time) bool { return at.Sub(since) > keptFor })
+	r.last[rollout] = written{at: at, version: version}
+	if at.Sub(r.swept) > keptFor {
+		r.swept = at
+		maps.DeleteFunc(r.last, func(_ types.UID, w written) bool { return at.Sub(w.at) > keptFor })
+	}
 }
