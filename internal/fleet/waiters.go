@@ -6,10 +6,12 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -35,6 +37,8 @@ type Waiters struct {
 
 	mu    sync.Mutex
 	queue workqueue.TypedRateLimitingInterface[reconcile.Request]
+	// waking is true from a change until the waiting rollouts are enqueued for it.
+	waking atomic.Bool
 }
 
 // Set records whether a change of a budget or a node wakes a rollout.
@@ -94,22 +98,31 @@ var reasonsOfBudgets = []v1alpha1.Reason{
 	v1alpha1.ReasonAlertsUnreachable, v1alpha1.ReasonWaveUnhealthy, v1alpha1.ReasonClaimed,
 }
 
-// Source gives the controller's queue to the Waiters. After every change that may affect a budget, it wakes each waiting rollout.
+// Source gives the controller's queue to the Waiters. Coalesce after a change that may affect a budget, it wakes each waiting rollout: one time for
+// all changes until then.
 func (w *Waiters) Source(f *Fleet) source.Source {
 	return source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.queue = queue
 		f.OnChange(func() {
-			var waiting []reconcile.Request
-			for rollout := range w.all.Range {
-				key, _ := rollout.(types.NamespacedName)
-				waiting = append(waiting, reconcile.Request{NamespacedName: key})
+			if w.waking.CompareAndSwap(false, true) {
+				clock.RealClock{}.AfterFunc(Coalesce, func() { w.wakeAll(queue) })
 			}
-			w.Add(queue, Coalesce, waiting...)
 		})
 		return nil
 	})
+}
+
+// wakeAll enqueues the waiting rollouts. A change after its first line wakes them again.
+func (w *Waiters) wakeAll(queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+	w.waking.Store(false)
+	var waiting []reconcile.Request
+	for rollout := range w.all.Range {
+		key, _ := rollout.(types.NamespacedName)
+		waiting = append(waiting, reconcile.Request{NamespacedName: key})
+	}
+	w.Add(queue, 0, waiting...)
 }
 
 // Wake enqueues a rollout after Coalesce.
