@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -38,9 +39,10 @@ type Fleet struct {
 	records records
 	// store holds the Nodes; nil before SetupWithManager. absent returns deleted Nodes that budgets still count.
 	store toolscache.Store
-	// budgetStore holds the budgets; nil before SetupWithManager, and without budgets.
-	budgetStore toolscache.Store
-	absent      func(context.Context) ([]*corev1.Node, error)
+	// budgetStore holds the budgets; nil before SetupWithManager, and without budgets. budgetChanges counts the changes of their specs.
+	budgetStore   toolscache.Store
+	budgetChanges atomic.Uint64
+	absent        func(context.Context) ([]*corev1.Node, error)
 
 	listening sync.RWMutex
 	listeners []func()
@@ -53,6 +55,7 @@ type Fleet struct {
 // of all namespaces. It is used only if a budget or a strategy needs it.
 func New(clk clock.PassiveClock, c client.Client, pods cache.Informers) *Fleet {
 	f := &Fleet{client: c, Refused: func(string) error { return nil }}
+	f.budgetChanges.Store(1) // Not the version of gates.known: the first read needs no change.
 	f.gates = newGates(clk, pods, f.Changed)
 	return f
 }
@@ -194,7 +197,11 @@ func (f *Fleet) budgets(ctx context.Context) (known, error) {
 		return known{}, nil
 	}
 	var objects []*v1alpha1.NodeDisruptionBudget
-	if f.budgetStore != nil { // A list would copy each. Decisions need not wait for writes of their statuses.
+	version := f.budgetChanges.Load() // Before the objects, which may be newer.
+	if f.budgetStore != nil {         // A list would copy each. Decisions need not wait for writes of their statuses.
+		if known, same := f.gates.knownAt(version); same {
+			return known, nil
+		}
 		objects = objectsOf[*v1alpha1.NodeDisruptionBudget](f.budgetStore)
 	} else {
 		var list v1alpha1.NodeDisruptionBudgetList
@@ -205,5 +212,5 @@ func (f *Fleet) budgets(ctx context.Context) (known, error) {
 			objects = append(objects, &list.Items[i])
 		}
 	}
-	return f.gates.read(objects), nil
+	return f.gates.read(objects, version), nil
 }

@@ -59,6 +59,8 @@ type gates struct {
 
 // known are all budgets as they were read last.
 type known struct {
+	// version is Fleet.budgetChanges before they were read.
+	version uint64
 	// generations are those of the budgets. A change of a status does not matter.
 	generations map[types.UID]int64
 	// budgets are sorted by name, without closed gates. gated are the rules of those with gates, by name.
@@ -66,8 +68,15 @@ type known struct {
 	gated   map[string]*rules
 }
 
+// knownAt returns the budgets that are known, if they are those of this version.
+func (g *gates) knownAt(version uint64) (k known, same bool) {
+	g.reading.Lock()
+	defer g.reading.Unlock()
+	return g.known, g.known.version == version
+}
+
 // read returns these budgets, and sorts the list. Of thousands only those with gates cost each decision time.
-func (g *gates) read(objects []*v1alpha1.NodeDisruptionBudget) known {
+func (g *gates) read(objects []*v1alpha1.NodeDisruptionBudget, version uint64) known {
 	g.reading.Lock()
 	defer g.reading.Unlock()
 	isNew := func(o *v1alpha1.NodeDisruptionBudget) bool {
@@ -75,10 +84,11 @@ func (g *gates) read(objects []*v1alpha1.NodeDisruptionBudget) known {
 		return !ok || generation != o.Generation
 	}
 	if len(g.known.generations) == len(objects) && !slices.ContainsFunc(objects, isNew) {
+		g.known.version = version
 		return g.known
 	}
 	slices.SortFunc(objects, func(a, b *v1alpha1.NodeDisruptionBudget) int { return strings.Compare(a.Name, b.Name) })
-	k := known{generations: map[types.UID]int64{}, gated: map[string]*rules{}}
+	k := known{version: version, generations: map[types.UID]int64{}, gated: map[string]*rules{}}
 	names := map[string]bool{}
 	for _, o := range objects {
 		k.generations[o.UID] = o.Generation

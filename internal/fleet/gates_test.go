@@ -269,7 +269,7 @@ func TestGatesOfABudgetThatChanges(t *testing.T) {
 	if got := blocks(); got != 1 {
 		t.Errorf("%d blocks of the new one", got)
 	}
-	b.gates.read([]*v1alpha1.NodeDisruptionBudget{from})
+	b.gates.read([]*v1alpha1.NodeDisruptionBudget{from}, 0)
 	if _, err := b.budgets(t.Context()); err != nil { // The API has no budgets.
 		t.Fatal(err)
 	}
@@ -287,16 +287,16 @@ func TestReadBudgets(t *testing.T) {
 		}
 	}
 	x, y := of("x", 1, false), of("y", 1, false)
-	first := b.gates.read([]*v1alpha1.NodeDisruptionBudget{y, x}).budgets
-	if again := b.gates.read([]*v1alpha1.NodeDisruptionBudget{x, y}).budgets; len(first) != 2 || first[0].Name != "x" || &again[0] != &first[0] {
+	first := b.gates.read([]*v1alpha1.NodeDisruptionBudget{y, x}, 0).budgets
+	if again := b.gates.read([]*v1alpha1.NodeDisruptionBudget{x, y}, 0).budgets; len(first) != 2 || first[0].Name != "x" || &again[0] != &first[0] {
 		t.Errorf("%v, and then %v", first, again)
 	}
 	for name, now := range map[string][]*v1alpha1.NodeDisruptionBudget{"changed": {x, of("y", 2, true)}, "another": {x, of("z", 1, true)}} {
-		if got := b.gates.read(now).budgets; len(got) != 2 || got[0].Paused || !got[1].Paused || len(b.gates.rules) != 2 {
+		if got := b.gates.read(now, 0).budgets; len(got) != 2 || got[0].Paused || !got[1].Paused || len(b.gates.rules) != 2 {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
-	if got := b.gates.read(nil).budgets; len(got)+len(b.gates.rules) > 0 {
+	if got := b.gates.read(nil, 0).budgets; len(got)+len(b.gates.rules) > 0 {
 		t.Errorf("none: %v", got)
 	}
 }

@@ -47,7 +47,10 @@ func (f *Fleet) SetupWithManager(ctx context.Context, m ctrl.Manager) error {
 	}
 	nodes, _, err := follow(ctx, m.GetCache(), &corev1.Node{}, NodeChanged, f.Changed)
 	if err == nil && !f.NoBudgets {
-		f.budgetStore, _, err = follow(ctx, m.GetCache(), &v1alpha1.NodeDisruptionBudget{}, SpecChanged, f.Changed)
+		f.budgetStore, _, err = follow(ctx, m.GetCache(), &v1alpha1.NodeDisruptionBudget{}, SpecChanged, func() {
+			f.budgetChanges.Add(1)
+			f.Changed()
+		})
 	}
 	if err != nil {
 		return fmt.Errorf("watching nodes and budgets, %w", err)
