@@ -50,9 +50,9 @@ func CacheOptions() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{Object(): {Transform: KeepLastManager, SyncPeriod: ptr.To(Resync)}}
 }
 
-// Get reads a rollout into stored without decoding it. It returns nil if there is none.
+// Get reads a rollout into stored without decoding it. It returns nil if there is none. stored is the cache's, and must not be changed.
 func Get(ctx context.Context, c client.Reader, key types.NamespacedName, stored *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	if err := c.Get(ctx, key, stored); err != nil {
+	if err := c.Get(ctx, key, stored, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, client.IgnoreNotFound(err)
 	}
 	return stored, nil

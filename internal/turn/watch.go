@@ -81,15 +81,13 @@ func RolloutsOfNode(c client.Reader, kind schema.GroupVersionKind, namespace str
 			}
 		}
 		EachRollout(ctx, c, kind, namespace, func(r *unstructured.Unstructured) {
-			key := client.ObjectKeyFromObject(r)
-			if !own(r) {
-				delete(found, key)
-				return
-			}
-			if slices.ContainsFunc(objects, func(o client.Object) bool {
-				return mayMatch(r, o.GetLabels()) && !IsInvalid(r) && nodeSelector(r).Matches(labels.Set(o.GetLabels()))
-			}) {
-				found[key] = true
+			matches := slices.ContainsFunc(objects, func(o client.Object) bool { return mayMatch(r, o.GetLabels()) })
+			switch {
+			case !matches && len(found) == 0: // Most of thousands.
+			case !own(r):
+				delete(found, client.ObjectKeyFromObject(r))
+			case matches && !IsInvalid(r) && slices.ContainsFunc(objects, func(o client.Object) bool { return nodeSelector(r).Matches(labels.Set(o.GetLabels())) }):
+				found[client.ObjectKeyFromObject(r)] = true
 			}
 		})
 		return Requests(found)
@@ -187,7 +185,7 @@ func IsInvalid(o client.Object) bool {
 	return false
 }
 
-// Resync is how often every rollout is reconciled without a change, in case a watch has missed something.
+// Resync is how often every valid rollout is reconciled without a change, in case a watch has missed something.
 const Resync = time.Minute
 
 // RolloutChanged filters out the controllers' own status writes, but not a person's approval. It lets a resync of the cache through: both
@@ -199,7 +197,7 @@ var RolloutChanged = predicate.Funcs{
 
 func rolloutChanged(old, now client.Object) bool {
 	if version := now.GetResourceVersion(); version != "" && version == old.GetResourceVersion() {
-		return true
+		return !IsInvalid(now)
 	}
 	return old.GetGeneration() != now.GetGeneration() || old.GetUID() != now.GetUID() ||
 		(old.GetDeletionTimestamp() == nil) != (now.GetDeletionTimestamp() == nil) ||
