@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
 	"time"
 
@@ -110,11 +111,25 @@ func (c *Controller) all(ctx context.Context, _ ...client.Object) []reconcile.Re
 
 // ofRollout returns the requests for a change of a rollout: none if it has the notifications that it had.
 func (c *Controller) ofRollout(ctx context.Context, objects ...client.Object) []reconcile.Request {
+	if len(objects) == 2 && reflect.DeepEqual(historyOf(objects[0]), historyOf(objects[1])) {
+		return nil // Most changes, before more is read.
+	}
 	requests := c.all(ctx)[1:]
 	if len(requests) == 0 || len(objects) == 2 && slices.Equal(idsOf(objects[0]), idsOf(objects[1])) {
 		return nil
 	}
 	return requests
+}
+
+// historyOf returns the history of a rollout, as the cache holds it.
+func historyOf(o client.Object) (history any) {
+	switch o := o.(type) {
+	case *unstructured.Unstructured:
+		history, _, _ = unstructured.NestedFieldNoCopy(o.Object, "status", "history")
+	case *edsv1.ExtendedDaemonSet:
+		history = o.Status.History
+	}
+	return history
 }
 
 func idsOf(o client.Object) (ids []string) {
