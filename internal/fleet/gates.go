@@ -79,14 +79,6 @@ func (g *gates) knownAt(version uint64) (k known, same bool) {
 func (g *gates) read(objects []*v1alpha1.NodeDisruptionBudget, version uint64) known {
 	g.reading.Lock()
 	defer g.reading.Unlock()
-	isNew := func(o *v1alpha1.NodeDisruptionBudget) bool {
-		generation, ok := g.known.generations[o.UID]
-		return !ok || generation != o.Generation
-	}
-	if len(g.known.generations) == len(objects) && !slices.ContainsFunc(objects, isNew) {
-		g.known.version = version
-		return g.known
-	}
 	slices.SortFunc(objects, func(a, b *v1alpha1.NodeDisruptionBudget) int { return strings.Compare(a.Name, b.Name) })
 	k := known{version: version, generations: map[types.UID]int64{}, gated: map[string]*rules{}}
 	names := map[string]bool{}

@@ -149,6 +149,10 @@ func TestRolloutChanged(t *testing.T) {
 		want   bool
 	}{
 		"resync": {func(o *unstructured.Unstructured) { o.SetResourceVersion("1") }, true},
+		"resync of an invalid one": {func(o *unstructured.Unstructured) {
+			o.SetResourceVersion("1")
+			stall(o, status.ReasonInvalid, 1)
+		}, false},
 		"status": {func(o *unstructured.Unstructured) { o.Object["status"] = map[string]any{"revision": "1"} }, false},
 		"approval": {func(o *unstructured.Unstructured) {
 			o.Object["status"] = map[string]any{"approval": map[string]any{"of": "canary@1", "by": "jane"}}
