@@ -155,6 +155,15 @@ type Protector interface {
 	Protected(ctx context.Context, id string) (bool, error)
 }
 
+// Value is what a pointer in the answer of a cloud points to, or the zero value for nil. So it reads through parts that are missing.
+func Value[T any](p *T) T {
+	if p == nil {
+		var zero T
+		return zero
+	}
+	return *p
+}
+
 // Endpoint reads the URL of a cloud's API. Credentials are sent there, so it must be an https URL, or an http one of this machine.
 func Endpoint(text string) (*url.URL, error) {
 	u, err := url.Parse(text)

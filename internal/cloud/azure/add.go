@@ -30,7 +30,7 @@ func (s *scaleSet) followAdd(ctx context.Context, m *memory) (over bool, err err
 		return false, err
 	}
 	machines = slices.DeleteFunc(slices.Clone(machines), func(m cloud.Machine) bool { return m.State == cloud.Deleting })
-	found := m.newMachines(machines, value(set.Properties.Overprovision))
+	found := m.newMachines(machines, cloud.Value(set.Properties.Overprovision))
 	if m.Failure == "" {
 		if over, err = s.concludeAdd(ctx, m, set, len(machines), found); err != nil || over {
 			return over, err
@@ -47,15 +47,15 @@ func (s *scaleSet) concludeAdd(ctx context.Context, m *memory, set *armcompute.V
 	idle := busyReason(set) == ""
 	creating := slices.ContainsFunc(found, func(m cloud.Machine) bool { return m.State == cloud.Creating })
 	broken := slices.IndexFunc(found, func(m cloud.Machine) bool { return m.State == cloud.Failed })
-	complete := len(m.Added) == m.Add && broken < 0 && (idle || !creating && !value(set.Properties.Overprovision))
+	complete := len(m.Added) == m.Add && broken < 0 && (idle || !creating && !cloud.Value(set.Properties.Overprovision))
 	if complete || !idle {
 		return complete, nil
 	}
-	why, state := "", value(set.Properties.ProvisioningState)
+	why, state := "", cloud.Value(set.Properties.ProvisioningState)
 	switch {
 	case broken >= 0:
 		why = found[broken].Message
-	case !strings.EqualFold(state, "Failed") && !hasToken(set, m.Token+undone) && all < int(value(set.SKU.Capacity)):
+	case !strings.EqualFold(state, "Failed") && !hasToken(set, m.Token+undone) && all < int(cloud.Value(set.SKU.Capacity)):
 		return false, nil // Azure has still to make them.
 	default:
 		if done, why, err = s.failure(ctx, m); err != nil || !done {
@@ -86,7 +86,7 @@ func (m *memory) newMachines(machines []cloud.Machine, overprovisions bool) []cl
 // undo lowers the capacity by the machines that an addition failed to make: otherwise Azure makes them later. It reports whether that is done. The capacity
 // never goes below the number of machines, so that Azure deletes none.
 func (s *scaleSet) undo(ctx context.Context, m *memory, set *armcompute.VirtualMachineScaleSet, all, added int) (bool, error) {
-	now := value(set.SKU.Capacity)
+	now := cloud.Value(set.SKU.Capacity)
 	capacity := max(now-int64(m.Add-added), int64(all))
 	if capacity >= now || !hasToken(set, m.Token) || hasToken(set, m.Token+undone) {
 		return true, nil

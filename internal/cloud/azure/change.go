@@ -62,7 +62,7 @@ func (s *scaleSet) Submit(ctx context.Context, m *memory) error {
 		return err
 	case hasToken(set, m.Token), m.Image != "" && strings.EqualFold(imageText(imageOf(set)), m.Image):
 		return nil
-	case value(set.Etag) != m.Etag || set.SKU == nil:
+	case cloud.Value(set.Etag) != m.Etag || set.SKU == nil:
 		return cloud.Errorf(cloud.KindConflict, "changing scale set %s, it was changed meanwhile", s.name)
 	}
 	update := armcompute.VirtualMachineScaleSetUpdate{}
@@ -71,7 +71,7 @@ func (s *scaleSet) Submit(ctx context.Context, m *memory) error {
 			VirtualMachineProfile: &armcompute.VirtualMachineScaleSetUpdateVMProfile{StorageProfile: storageUpdate(set, m.Image)},
 		}
 	} else {
-		update.SKU = skuWithCapacity(set, value(set.SKU.Capacity)+int64(m.Add))
+		update.SKU = skuWithCapacity(set, cloud.Value(set.SKU.Capacity)+int64(m.Add))
 	}
 	if m.Resume, err = s.patch(ctx, set, m.Token, update); cloud.KindOf(err) != cloud.KindConflict {
 		return err

@@ -116,12 +116,3 @@ func (o onlyTo) Do(r *policy.Request) (*http.Response, error) {
 	}
 	return r.Next()
 }
-
-// value is what a pointer of the SDK points to, or zero for nil.
-func value[T any](p *T) T {
-	if p == nil {
-		var zero T
-		return zero
-	}
-	return *p
-}

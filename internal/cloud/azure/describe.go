@@ -45,13 +45,10 @@ func (s *scaleSet) get(ctx context.Context) (*armcompute.VirtualMachineScaleSet,
 func describe(name string, set *armcompute.VirtualMachineScaleSet) cloud.Set {
 	image := imageText(imageOf(set))
 	described := cloud.Set{
-		Name: name, Image: image, ImageName: cloud.LastPart(image), Model: model(set), Version: value(set.Etag), Busy: busyReason(set), Unfit: unfitReason(set),
-		Overprovisions: value(set.Properties.Overprovision),
+		Name: name, Image: image, ImageName: cloud.LastPart(image), Model: model(set), Version: cloud.Value(set.Etag), Busy: busyReason(set), Unfit: unfitReason(set),
+		Overprovisions: cloud.Value(set.Properties.Overprovision), Capacity: int(cloud.Value(cloud.Value(set.SKU).Capacity)),
 	}
-	if set.SKU != nil {
-		described.Capacity = int(value(set.SKU.Capacity))
-	}
-	if value(set.Properties.SinglePlacementGroup) && value(set.Properties.OrchestrationMode) != armcompute.OrchestrationModeFlexible {
+	if cloud.Value(set.Properties.SinglePlacementGroup) && cloud.Value(set.Properties.OrchestrationMode) != armcompute.OrchestrationModeFlexible {
 		described.Max = 100 // Azure puts no more machines in a single placement group.
 	}
 	if tag, ok := tagOf(set, cloud.TagMax); ok {
@@ -62,42 +59,29 @@ func describe(name string, set *armcompute.VirtualMachineScaleSet) cloud.Set {
 
 // storageOf is the storage of new machines; nil for none.
 func storageOf(set *armcompute.VirtualMachineScaleSet) *armcompute.VirtualMachineScaleSetStorageProfile {
-	if set.Properties == nil || set.Properties.VirtualMachineProfile == nil {
-		return nil
-	}
-	return set.Properties.VirtualMachineProfile.StorageProfile
+	return cloud.Value(cloud.Value(set.Properties).VirtualMachineProfile).StorageProfile
 }
 
 // imageOf is the reference of the image that new machines are made of; nil for none.
 func imageOf(set *armcompute.VirtualMachineScaleSet) *armcompute.ImageReference {
-	if storage := storageOf(set); storage != nil {
-		return storage.ImageReference
-	}
-	return nil
+	return cloud.Value(storageOf(set)).ImageReference
 }
 
 // model is a hash of what new machines are made of.
 func model(set *armcompute.VirtualMachineScaleSet) string {
-	var of struct {
+	sku, profile := cloud.Value(set.SKU), cloud.Value(set.Properties.VirtualMachineProfile)
+	profile.TimeCreated = nil
+	text, _ := json.Marshal(struct { // Plain data always encodes.
 		Size, Tier string
-		Profile    *armcompute.VirtualMachineScaleSetVMProfile
-	}
-	if set.SKU != nil {
-		of.Size, of.Tier = value(set.SKU.Name), value(set.SKU.Tier)
-	}
-	if p := set.Properties.VirtualMachineProfile; p != nil {
-		profile := *p
-		profile.TimeCreated = nil
-		of.Profile = &profile
-	}
-	text, _ := json.Marshal(of) // Plain data always encodes.
+		Profile    armcompute.VirtualMachineScaleSetVMProfile
+	}{cloud.Value(sku.Name), cloud.Value(sku.Tier), profile})
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:8])
 }
 
 // busyReason says that Azure is changing a scale set.
 func busyReason(set *armcompute.VirtualMachineScaleSet) string {
-	switch state := value(set.Properties.ProvisioningState); strings.ToLower(state) {
+	switch state := cloud.Value(set.Properties.ProvisioningState); strings.ToLower(state) {
 	case "", "succeeded", "failed", "canceled":
 		return ""
 	default:
@@ -108,18 +92,16 @@ func busyReason(set *armcompute.VirtualMachineScaleSet) string {
 // unfitReason says why a scale set must not be touched.
 func unfitReason(set *armcompute.VirtualMachineScaleSet) string {
 	p := set.Properties
-	if policy := p.UpgradePolicy; policy != nil {
-		if mode := value(policy.Mode); mode != "" && mode != armcompute.UpgradeModeManual {
-			return fmt.Sprintf("its upgrade policy is %s, so that Azure replaces or updates machines by itself: it must be Manual", mode)
-		}
-		if policy.AutomaticOSUpgradePolicy != nil && value(policy.AutomaticOSUpgradePolicy.EnableAutomaticOSUpgrade) {
-			return "automatic OS upgrades are on, so that Azure exchanges the disks of machines by itself: they must be off"
-		}
-	}
-	if r := p.ResiliencyPolicy; r != nil && r.AutomaticZoneRebalancingPolicy != nil && value(r.AutomaticZoneRebalancingPolicy.Enabled) {
+	policy := cloud.Value(p.UpgradePolicy)
+	mode := cloud.Value(policy.Mode)
+	switch {
+	case mode != "" && mode != armcompute.UpgradeModeManual:
+		return fmt.Sprintf("its upgrade policy is %s, so that Azure replaces or updates machines by itself: it must be Manual", mode)
+	case cloud.Value(cloud.Value(policy.AutomaticOSUpgradePolicy).EnableAutomaticOSUpgrade):
+		return "automatic OS upgrades are on, so that Azure exchanges the disks of machines by itself: they must be off"
+	case cloud.Value(cloud.Value(cloud.Value(p.ResiliencyPolicy).AutomaticZoneRebalancingPolicy).Enabled):
 		return "automatic zone rebalancing is on, so that Azure deletes machines by itself: it must be off"
-	}
-	if p.VirtualMachineProfile == nil || set.SKU == nil || set.SKU.Capacity == nil {
+	case p.VirtualMachineProfile == nil, cloud.Value(set.SKU).Capacity == nil:
 		return "it has no machine profile, so that Azure can't add machines to it"
 	}
 	return ""
@@ -129,7 +111,7 @@ func unfitReason(set *armcompute.VirtualMachineScaleSet) string {
 func tagOf(set *armcompute.VirtualMachineScaleSet, name string) (string, bool) {
 	for key, tag := range set.Tags {
 		if strings.EqualFold(key, name) {
-			return value(tag), true
+			return cloud.Value(tag), true
 		}
 	}
 	return "", false

@@ -40,11 +40,9 @@ func (c *Cloud) Find(ctx context.Context, providerIDs []string) (map[string]stri
 			return nil, classify("listing the machines of resource group "+c.group, err)
 		}
 		for _, m := range page.Value {
-			if m == nil || m.Properties == nil || m.Properties.VirtualMachineScaleSet == nil {
-				continue
-			}
-			if providerID, ok := singles[strings.ToLower(value(m.Name))]; ok {
-				found[providerID] = cloud.LastPart(value(m.Properties.VirtualMachineScaleSet.ID))
+			set := cloud.Value(cloud.Value(cloud.Value(m).Properties).VirtualMachineScaleSet).ID
+			if providerID, ok := singles[strings.ToLower(cloud.Value(cloud.Value(m).Name))]; ok && set != nil {
+				found[providerID] = cloud.LastPart(*set)
 			}
 		}
 	}

@@ -45,10 +45,10 @@ func imageText(r *armcompute.ImageReference) string {
 	if r == nil {
 		return ""
 	}
-	if value(r.Publisher) != "" {
-		return strings.Join([]string{*r.Publisher, value(r.Offer), value(r.SKU), value(r.Version)}, ":")
+	if cloud.Value(r.Publisher) != "" {
+		return strings.Join([]string{*r.Publisher, cloud.Value(r.Offer), cloud.Value(r.SKU), cloud.Value(r.Version)}, ":")
 	}
-	return cmp.Or(value(r.ID), value(r.SharedGalleryImageID), value(r.CommunityGalleryImageID))
+	return cmp.Or(cloud.Value(r.ID), cloud.Value(r.SharedGalleryImageID), cloud.Value(r.CommunityGalleryImageID))
 }
 
 // imageReference is a full reference in Azure's form. Fields that only the scale set's present reference (before) has are removed.
@@ -81,10 +81,7 @@ func imageReference(image string, before *armcompute.ImageReference) *armcompute
 // does not name. It leaves out an ephemeral OS disk: that can't be changed, and any mention of it is a new model.
 func storageUpdate(set *armcompute.VirtualMachineScaleSet, image string) *armcompute.VirtualMachineScaleSetUpdateStorageProfile {
 	update := &armcompute.VirtualMachineScaleSetUpdateStorageProfile{ImageReference: imageReference(image, imageOf(set))}
-	now := storageOf(set)
-	if now == nil {
-		return update
-	}
+	now := cloud.Value(storageOf(set))
 	update.DataDisks, update.DiskAPIVersion, update.DiskControllerType = now.DataDisks, now.DiskAPIVersion, now.DiskControllerType
 	if disk := now.OSDisk; disk != nil && disk.DiffDiskSettings == nil {
 		update.OSDisk = &armcompute.VirtualMachineScaleSetUpdateOSDisk{

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -60,17 +59,15 @@ func (s *scaleSet) list(ctx context.Context, views bool) ([]cloud.Machine, error
 func (s *scaleSet) machine(vm *armcompute.VirtualMachineScaleSetVM, set *armcompute.VirtualMachineScaleSet) cloud.Machine {
 	p := vm.Properties
 	m := cloud.Machine{
-		Created:   value(p.TimeCreated),
+		Created:   cloud.Value(p.TimeCreated),
 		State:     stateOf(vm),
-		Protected: p.ProtectionPolicy != nil && value(p.ProtectionPolicy.ProtectFromScaleSetActions),
+		NodeName:  strings.ToLower(cloud.Value(cloud.Value(p.OSProfile).ComputerName)),
+		Protected: cloud.Value(cloud.Value(p.ProtectionPolicy).ProtectFromScaleSetActions),
 	}
 	m.ID, m.ProviderID = s.identify(vm)
-	if p.OSProfile != nil {
-		m.NodeName = strings.ToLower(value(p.OSProfile.ComputerName))
-	}
 	if len(vm.Zones) > 0 {
 		// As in the label that Azure's cloud provider gives to nodes of a zone.
-		m.Zone = strings.ToLower(strings.ReplaceAll(value(vm.Location), " ", "")) + "-" + value(vm.Zones[0])
+		m.Zone = strings.ToLower(strings.ReplaceAll(cloud.Value(vm.Location), " ", "")) + "-" + cloud.Value(vm.Zones[0])
 	}
 	if p.LatestModelApplied != nil {
 		m.UpToDate = *p.LatestModelApplied
@@ -86,7 +83,7 @@ func (s *scaleSet) machine(vm *armcompute.VirtualMachineScaleSetVM, set *armcomp
 // identify returns the id of a machine in its scale set, and the provider id of its Node. In a uniform scale set a machine has a number. In a flexible one it
 // is a separate virtual machine with a name.
 func (s *scaleSet) identify(vm *armcompute.VirtualMachineScaleSetVM) (id, providerID string) {
-	id = value(vm.InstanceID)
+	id = cloud.Value(vm.InstanceID)
 	in := ""
 	if _, err := strconv.ParseUint(id, 10, 64); err == nil {
 		in = "virtualMachineScaleSets/" + s.name + "/"
@@ -97,7 +94,7 @@ func (s *scaleSet) identify(vm *armcompute.VirtualMachineScaleSetVM) (id, provid
 
 // stateOf is the state of a machine.
 func stateOf(vm *armcompute.VirtualMachineScaleSetVM) cloud.State {
-	switch strings.ToLower(value(vm.Properties.ProvisioningState)) {
+	switch strings.ToLower(cloud.Value(vm.Properties.ProvisioningState)) {
 	case "creating":
 		return cloud.Creating
 	case "deleting":
@@ -105,8 +102,8 @@ func stateOf(vm *armcompute.VirtualMachineScaleSetVM) cloud.State {
 	case "failed", "canceled":
 		return cloud.Failed
 	}
-	for _, status := range statusesOf(vm) {
-		switch strings.ToLower(value(status.Code)) {
+	for _, status := range cloud.Value(vm.Properties.InstanceView).Statuses {
+		switch strings.ToLower(cloud.Value(cloud.Value(status).Code)) {
 		case "powerstate/stopped", "powerstate/stopping", "powerstate/deallocated", "powerstate/deallocating":
 			return cloud.Stopped
 		}
@@ -114,21 +111,14 @@ func stateOf(vm *armcompute.VirtualMachineScaleSetVM) cloud.State {
 	return cloud.Running
 }
 
-func statusesOf(vm *armcompute.VirtualMachineScaleSetVM) []*armcompute.InstanceViewStatus {
-	if vm.Properties.InstanceView == nil {
-		return nil
-	}
-	return slices.DeleteFunc(slices.Clone(vm.Properties.InstanceView.Statuses), func(s *armcompute.InstanceViewStatus) bool { return s == nil })
-}
-
 // failureOf says why a machine failed. The code of its status is such as ProvisioningState/failed/AllocationFailed.
 func failureOf(vm *armcompute.VirtualMachineScaleSetVM) string {
-	for _, status := range statusesOf(vm) {
-		if parts := failedStatus.FindStringSubmatch(value(status.Code)); parts != nil {
-			return cloud.OneLine(cloud.CodeAndMessage(cmp.Or(parts[1], "Failed"), cmp.Or(value(status.Message), value(status.DisplayStatus))))
+	for _, status := range cloud.Value(vm.Properties.InstanceView).Statuses {
+		if parts := failedStatus.FindStringSubmatch(cloud.Value(cloud.Value(status).Code)); parts != nil {
+			return cloud.OneLine(cloud.CodeAndMessage(cmp.Or(parts[1], "Failed"), cmp.Or(cloud.Value(status.Message), cloud.Value(status.DisplayStatus))))
 		}
 	}
-	return "its provisioning state is " + value(vm.Properties.ProvisioningState)
+	return "its provisioning state is " + cloud.Value(vm.Properties.ProvisioningState)
 }
 
 var failedStatus = regexp.MustCompile(`(?i)^ProvisioningState/failed/?(.*)$`)
