@@ -3,6 +3,7 @@
 package aws
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -98,25 +99,17 @@ func isOwn(o types.LaunchTemplateOverrides) bool {
 }
 
 func hasWeights(g *types.AutoScalingGroup) bool {
-	if t := aws.ToString(g.DesiredCapacityType); t != "" && t != "units" {
-		return true
-	}
-	return slices.ContainsFunc(overrides(g), func(o types.LaunchTemplateOverrides) bool {
-		w := aws.ToString(o.WeightedCapacity)
-		return w != "" && w != "1"
+	return cmp.Or(aws.ToString(g.DesiredCapacityType), "units") != "units" || slices.ContainsFunc(overrides(g), func(o types.LaunchTemplateOverrides) bool {
+		return cmp.Or(aws.ToString(o.WeightedCapacity), "1") != "1"
 	})
 }
 
 // mixesSpot reports whether a group mixes on-demand and spot instances. LaunchInstances refuses such a group. SetDesiredCapacity has no token: a repeated or
 // late request could add a machine twice, or make AWS terminate one.
 func mixesSpot(g *types.AutoScalingGroup) bool {
-	if g.MixedInstancesPolicy == nil || g.MixedInstancesPolicy.InstancesDistribution == nil {
-		return false
-	}
-	d := g.MixedInstancesPolicy.InstancesDistribution
-	onDemand := d.OnDemandPercentageAboveBaseCapacity == nil || *d.OnDemandPercentageAboveBaseCapacity == 100
-	spot := !onDemand && *d.OnDemandPercentageAboveBaseCapacity == 0 && aws.ToInt32(d.OnDemandBaseCapacity) == 0
-	return !onDemand && !spot
+	d := cloud.Value(cloud.Value(g.MixedInstancesPolicy).InstancesDistribution)
+	onDemand := *cmp.Or(d.OnDemandPercentageAboveBaseCapacity, aws.Int32(100))
+	return onDemand < 100 && (onDemand > 0 || aws.ToInt32(d.OnDemandBaseCapacity) > 0)
 }
 
 // busyReason says which instance refresh is under way, or that the group is being deleted.

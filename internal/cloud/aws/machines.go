@@ -86,11 +86,8 @@ func isStandby(i *types.Instance) bool {
 }
 
 // stateOf is the state of an instance, by its group and by EC2, and why it has failed.
-func stateOf(i *types.Instance, vm ec2types.Instance) (state cloud.State, why string) {
-	lifecycle, name := i.LifecycleState, ec2types.InstanceStateName("")
-	if vm.State != nil {
-		name = vm.State.Name
-	}
+func stateOf(i *types.Instance, vm ec2types.Instance) (cloud.State, string) {
+	lifecycle, name := i.LifecycleState, cloud.Value(vm.State).Name
 	switch {
 	case isLeaving(lifecycle), name == ec2types.InstanceStateNameShuttingDown, name == ec2types.InstanceStateNameTerminated:
 		return cloud.Deleting, ""
@@ -99,11 +96,7 @@ func stateOf(i *types.Instance, vm ec2types.Instance) (state cloud.State, why st
 	case isStandby(i), name == ec2types.InstanceStateNameStopping, name == ec2types.InstanceStateNameStopped:
 		return cloud.Stopped, ""
 	case strings.EqualFold(aws.ToString(i.HealthStatus), "Unhealthy"):
-		why = "the group reports it unhealthy"
-		if vm.StateReason != nil {
-			why = cmp.Or(aws.ToString(vm.StateReason.Message), why)
-		}
-		return cloud.Failed, why
+		return cloud.Failed, cmp.Or(aws.ToString(cloud.Value(vm.StateReason).Message), "the group reports it unhealthy")
 	case lifecycle == types.LifecycleStateInService:
 		return cloud.Running, ""
 	}
@@ -118,5 +111,5 @@ func (s *scaleSet) Protected(ctx context.Context, id string) (bool, error) {
 	if err != nil {
 		return false, cloud.IgnoreNotFound(classify("reading termination protection of "+id, err))
 	}
-	return out.DisableApiTermination != nil && aws.ToBool(out.DisableApiTermination.Value), nil
+	return aws.ToBool(cloud.Value(out.DisableApiTermination).Value), nil
 }

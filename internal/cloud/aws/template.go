@@ -31,21 +31,12 @@ var (
 
 // specification is the launch template of a group, with the version as written, such as $Latest; nil where it has none.
 func specification(g *types.AutoScalingGroup) *types.LaunchTemplateSpecification {
-	if g.LaunchTemplate != nil {
-		return g.LaunchTemplate
-	}
-	if p := g.MixedInstancesPolicy; p != nil && p.LaunchTemplate != nil {
-		return p.LaunchTemplate.LaunchTemplateSpecification
-	}
-	return nil
+	return cmp.Or(g.LaunchTemplate, cloud.Value(cloud.Value(g.MixedInstancesPolicy).LaunchTemplate).LaunchTemplateSpecification)
 }
 
 // overrides are what the machines of a group may differ in.
 func overrides(g *types.AutoScalingGroup) []types.LaunchTemplateOverrides {
-	if p := g.MixedInstancesPolicy; p != nil && p.LaunchTemplate != nil {
-		return p.LaunchTemplate.Overrides
-	}
-	return nil
+	return cloud.Value(cloud.Value(g.MixedInstancesPolicy).LaunchTemplate).Overrides
 }
 
 // specificationText is a specification as text, to see later if it was changed. A missing version is $Default.
@@ -71,11 +62,10 @@ func (c *Cloud) resolve(ctx context.Context, s *types.LaunchTemplateSpecificatio
 		return template{}, cloud.Errorf(cloud.KindInvalid, "reading launch template %s, there is no such version", specificationText(s))
 	}
 	v := out.LaunchTemplateVersions[0]
-	t := template{id: aws.ToString(v.LaunchTemplateId), version: strconv.FormatInt(aws.ToInt64(v.VersionNumber), 10)}
-	if v.LaunchTemplateData != nil {
-		t.image = aws.ToString(v.LaunchTemplateData.ImageId)
-	}
-	return t, nil
+	return template{
+		id: aws.ToString(v.LaunchTemplateId), version: strconv.FormatInt(aws.ToInt64(v.VersionNumber), 10),
+		image: aws.ToString(cloud.Value(v.LaunchTemplateData).ImageId),
+	}, nil
 }
 
 // templateOf is the version of a launch template that a group makes machines of; empty where it has none.
@@ -101,8 +91,9 @@ func model(g *types.AutoScalingGroup, own template) string {
 // upToDate reports whether an instance has the launch template version and AMI of its group. image is its AMI, if known.
 func upToDate(own template, i *types.Instance, image string) bool {
 	image = cmp.Or(aws.ToString(i.ImageId), image)
-	return i.LaunchTemplate != nil && own.id != "" && aws.ToString(i.LaunchTemplate.LaunchTemplateId) == own.id &&
-		aws.ToString(i.LaunchTemplate.Version) == own.version && (image == "" || own.image == "" || image == own.image)
+	has := cloud.Value(i.LaunchTemplate)
+	return own.id != "" && aws.ToString(has.LaunchTemplateId) == own.id && aws.ToString(has.Version) == own.version &&
+		(image == "" || own.image == "" || image == own.image)
 }
 
 // imageName is the name of an AMI, or its id where it no longer exists.
