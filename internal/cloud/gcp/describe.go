@@ -25,8 +25,8 @@ func (s *scaleSet) Describe(ctx context.Context) (cloud.Set, error) {
 		Unfit:    unfitReason(g, m),
 		Version:  m.Fingerprint,
 	}
-	if m.Status != nil && m.Status.Autoscaler != "" {
-		set.Max, err = s.autoscalerMaximum(ctx, g, cloud.LastPart(m.Status.Autoscaler))
+	if name := cloud.LastPart(cloud.Value(m.Status).Autoscaler); name != "" {
+		set.Max, err = s.autoscalerMaximum(ctx, g, name)
 	}
 	return set, err
 }
@@ -39,10 +39,10 @@ func (s *scaleSet) autoscalerMaximum(ctx context.Context, g group, name string) 
 		return 0, nil
 	case err != nil:
 		return 0, err
-	case a.AutoscalingPolicy == nil, a.AutoscalingPolicy.Mode == "OFF":
+	case cloud.Value(a.AutoscalingPolicy).Mode == "OFF":
 		return 0, nil
 	}
-	return int(a.AutoscalingPolicy.MaxNumReplicas), nil
+	return int(cloud.Value(a.AutoscalingPolicy).MaxNumReplicas), nil
 }
 
 // zonesOf are the zones of a group.
@@ -51,19 +51,17 @@ func zonesOf(g group, m *compute.InstanceGroupManager) []string {
 		return []string{g.location}
 	}
 	var all []string
-	if m.DistributionPolicy != nil {
-		for _, z := range m.DistributionPolicy.Zones {
-			all = append(all, cloud.LastPart(z.Zone))
-		}
+	for _, z := range cloud.Value(m.DistributionPolicy).Zones {
+		all = append(all, cloud.LastPart(z.Zone))
 	}
 	return all
 }
 
 // unfitReason says why a group must not be touched.
 func unfitReason(g group, m *compute.InstanceGroupManager) string {
-	p := m.UpdatePolicy
+	p := cloud.Value(m.UpdatePolicy)
 	switch {
-	case p == nil || p.Type != "OPPORTUNISTIC":
+	case p.Type != "OPPORTUNISTIC":
 		return "updatePolicy.type is not OPPORTUNISTIC: the group replaces machines by itself"
 	case len(m.Versions) > 1, len(m.Versions) == 1 && isPartial(m.Versions[0]):
 		return "the group has several versions, or one with a targetSize: a canary update of its own is under way"
@@ -71,7 +69,7 @@ func unfitReason(g group, m *compute.InstanceGroupManager) string {
 		return "the group has no instance template"
 	case g.regional && p.InstanceRedistributionType != "NONE":
 		return "updatePolicy.instanceRedistributionType is not NONE: the group deletes machines by itself to even out its zones"
-	case m.TargetSizePolicy != nil && m.TargetSizePolicy.Mode == "BULK":
+	case cloud.Value(m.TargetSizePolicy).Mode == "BULK":
 		return "targetSizePolicy.mode is BULK: the group can't add single machines"
 	}
 	return ""

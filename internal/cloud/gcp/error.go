@@ -47,7 +47,7 @@ func classify(doing string, err error) error {
 // operationError is why an operation has failed; empty if it has not.
 func operationError(o *compute.Operation) (kind cloud.Kind, text string) {
 	switch {
-	case o.Error != nil && len(o.Error.Errors) > 0:
+	case len(cloud.Value(o.Error).Errors) > 0:
 		text = cloud.CodeAndMessage(o.Error.Errors[0].Code, o.Error.Errors[0].Message)
 		return cloud.KindOfAnswer(rules, text, cloud.KindFailed), text
 	case o.HttpErrorStatusCode != 0:
@@ -58,11 +58,11 @@ func operationError(o *compute.Operation) (kind cloud.Kind, text string) {
 
 // lastError is why a group's last attempt to make or delete a machine failed; empty where it did not.
 func lastError(m *compute.ManagedInstance) string {
-	if m.LastAttempt == nil || m.LastAttempt.Errors == nil || len(m.LastAttempt.Errors.Errors) == 0 {
+	all := cloud.Value(cloud.Value(m.LastAttempt).Errors).Errors
+	if len(all) == 0 {
 		return ""
 	}
-	e := m.LastAttempt.Errors.Errors[0]
-	return cloud.CodeAndMessage(e.Code, e.Message)
+	return cloud.CodeAndMessage(all[0].Code, all[0].Message)
 }
 
 // exchange matches the errors of token exchanges, which have the status only in their text.

@@ -49,11 +49,9 @@ func (c *Cloud) groupOfMachine(ctx context.Context, m machine) (g group, ok bool
 	if err != nil {
 		return group{}, false, cloud.IgnoreNotFound(classify("reading machine "+m.String(), err))
 	}
-	if instance.Metadata != nil {
-		for _, item := range instance.Metadata.Items {
-			if item != nil && item.Key == "created-by" && item.Value != nil {
-				g, ok = groupOf(*item.Value, groupPath)
-			}
+	for _, item := range cloud.Value(instance.Metadata).Items {
+		if item := cloud.Value(item); item.Key == "created-by" {
+			g, ok = groupOf(cloud.Value(item.Value), groupPath)
 		}
 	}
 	return g, ok, nil

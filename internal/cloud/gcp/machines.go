@@ -32,7 +32,7 @@ func (s *scaleSet) Machines(ctx context.Context) ([]cloud.Machine, error) {
 func (c *Cloud) machine(m *compute.ManagedInstance, wanted string) cloud.Machine {
 	now := cloud.Machine{
 		ID: "instances/" + m.Name, State: stateOf(m), Message: lastError(m),
-		UpToDate: m.Version != nil && c.template(m.Version.InstanceTemplate) == wanted && wanted != "",
+		UpToDate: wanted != "" && c.template(cloud.Value(m.Version).InstanceTemplate) == wanted,
 	}
 	if at, ok := machineOf(m.Instance); ok { // Else it waits for a zone.
 		now.ID, now.ProviderID, now.NodeName, now.Zone = at.String(), "gce://"+c.project+"/"+at.zone+"/"+at.name, at.name, at.zone
