@@ -84,11 +84,9 @@ func (c *clouds) dial(ctx context.Context, p *v1alpha1.CloudProvider) (cloud.Clo
 		}
 		return azure.New(azure.Options{SubscriptionID: subscription, ResourceGroup: group, Endpoint: c.azureEndpoint, Credential: credential})
 	case p.AWS != nil:
-		return aws.New(ctx, aws.Options{Region: p.AWS.Region, RoleARN: p.AWS.RoleARN})
+		return aws.New(ctx, p.AWS)
 	case p.GCP != nil:
-		return gcp.New(ctx, gcp.Options{
-			Project: p.GCP.Project, Locations: p.GCP.Locations, ServiceAccount: p.GCP.ServiceAccount, Endpoint: c.gcpEndpoint,
-		})
+		return gcp.New(ctx, p.GCP, c.gcpEndpoint)
 	}
 	return nil, cloud.Errorf(cloud.KindInvalid, "spec.replacement.provider names no cloud")
 }

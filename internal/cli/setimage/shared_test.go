@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cloud"
 	"moult.dev/moult/internal/cloud/aws"
 	"moult.dev/moult/test/clouds"
@@ -112,7 +113,7 @@ func TestSharedTemplate(t *testing.T) {
 				key, value, _ := strings.Cut(variable, "=")
 				t.Setenv(key, value)
 			}
-			c, err := aws.New(ctx, aws.Options{})
+			c, err := aws.New(ctx, &v1alpha1.AWSProvider{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -31,16 +31,9 @@ import (
 	"github.com/aws/smithy-go/middleware"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
+	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cloud"
 )
-
-// Options says where the groups are, and which credentials change them. The SDK reads the rest, such as AWS_ENDPOINT_URL.
-type Options struct {
-	// Region of the groups. Default: that of the environment or of the machine.
-	Region string
-	// RoleARN is a role to assume. Default: none.
-	RoleARN string
-}
 
 // Cloud is the Auto Scaling groups of an account in a region.
 type Cloud struct {
@@ -48,20 +41,18 @@ type Cloud struct {
 	ec2     *ec2.Client
 }
 
-// New makes a Cloud. It finds the credentials, and requests none yet. Tests load other settings.
-func New(ctx context.Context, o Options, load ...func(*config.LoadOptions) error) (*Cloud, error) {
+// New makes a Cloud. It finds the credentials, and requests none yet. The SDK reads the rest from the environment, such as AWS_ENDPOINT_URL. Tests load other
+// settings.
+func New(ctx context.Context, p *v1alpha1.AWSProvider, load ...func(*config.LoadOptions) error) (*Cloud, error) {
 	// Callers repeat failed calls. The errors say what the SDK would log.
 	load = append(load, config.WithRetryer(func() aws.Retryer { return aws.NopRetryer{} }), config.WithLogger(logging.Nop{}), config.WithEC2IMDSRegion(),
-		config.WithAPIOptions([]func(*middleware.Stack) error{onlyRead}))
-	if o.Region != "" {
-		load = append(load, config.WithRegion(o.Region))
-	}
+		config.WithAPIOptions([]func(*middleware.Stack) error{onlyRead}), config.WithRegion(p.Region))
 	c, err := config.LoadDefaultConfig(ctx, load...)
 	if err != nil {
 		return nil, cloud.Errorf(cloud.KindInvalid, "configuring AWS, if there is no region set provider.aws.region or AWS_REGION: %w", err)
 	}
-	if o.RoleARN != "" {
-		role := stscreds.NewAssumeRoleProvider(sts.NewFromConfig(c), o.RoleARN, func(a *stscreds.AssumeRoleOptions) { a.RoleSessionName = "moult" })
+	if p.RoleARN != "" {
+		role := stscreds.NewAssumeRoleProvider(sts.NewFromConfig(c), p.RoleARN, func(a *stscreds.AssumeRoleOptions) { a.RoleSessionName = "moult" })
 		c.Credentials = aws.NewCredentialsCache(role)
 	}
 	return &Cloud{scaling: autoscaling.NewFromConfig(c), ec2: ec2.NewFromConfig(c)}, nil

@@ -16,6 +16,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/google/go-cmp/cmp"
 
+	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cloud"
 	"moult.dev/moult/test/clouds"
 	double "moult.dev/moult/test/clouds/aws"
@@ -71,7 +72,7 @@ func startWith(t *testing.T, o clouds.Options, change func(*clouds.Set)) *accoun
 func (a *account) fresh(load ...func(*config.LoadOptions) error) *Cloud {
 	a.t.Helper()
 	load = append(load, config.WithBaseEndpoint(a.url), config.WithCredentialsProvider(credentials.NewStaticCredentialsProvider("AKIATEST", "test", "")))
-	c, err := New(a.t.Context(), Options{Region: double.Region}, load...)
+	c, err := New(a.t.Context(), &v1alpha1.AWSProvider{Region: double.Region}, load...)
 	if err != nil {
 		a.t.Fatal(err)
 	}

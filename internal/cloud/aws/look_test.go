@@ -10,6 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/autoscaling/types"
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 
+	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cloud"
 	"moult.dev/moult/test/clouds"
 	double "moult.dev/moult/test/clouds/aws"
@@ -21,18 +22,18 @@ func TestNewReadsTheEnvironment(t *testing.T) {
 		name, value, _ := strings.Cut(e, "=")
 		t.Setenv(name, value)
 	}
-	for _, o := range []Options{{}, {Region: "us-east-1"}, {RoleARN: "arn:aws:iam::000000000000:role/moult"}} {
-		c, err := New(t.Context(), o)
+	for _, p := range []v1alpha1.AWSProvider{{}, {Region: "us-east-1"}, {RoleARN: "arn:aws:iam::000000000000:role/moult"}} {
+		c, err := New(t.Context(), &p)
 		if err != nil {
 			t.Fatal(err)
 		}
 		s, err := c.ScaleSet("workers").Describe(t.Context())
 		if err != nil || s.Capacity != 3 {
-			t.Errorf("%+v: %+v %v", o, s, err)
+			t.Errorf("%+v: %+v %v", p, s, err)
 		}
 	}
 	t.Setenv("AWS_REGION", "")
-	if _, err := New(t.Context(), Options{}); cloud.KindOf(err) != cloud.KindInvalid {
+	if _, err := New(t.Context(), &v1alpha1.AWSProvider{}); cloud.KindOf(err) != cloud.KindInvalid {
 		t.Errorf("without a region: %v", err)
 	}
 }
@@ -45,7 +46,7 @@ func TestCredentialsThatAreMissing(t *testing.T) {
 	}
 	t.Setenv("AWS_ACCESS_KEY_ID", "")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "")
-	c, err := New(t.Context(), Options{})
+	c, err := New(t.Context(), &v1alpha1.AWSProvider{})
 	if err != nil {
 		t.Fatal(err)
 	}

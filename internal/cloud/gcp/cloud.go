@@ -22,45 +22,35 @@ import (
 	"google.golang.org/api/impersonate"
 	"google.golang.org/api/option"
 
+	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cloud"
 )
 
-// Options say where groups are, and which credentials change them.
-type Options struct {
-	// Project of the groups, by its id. Machines of other projects are not found.
-	Project string
-	// Locations are the zones and regions of groups whose names have none.
-	Locations []string
-	// ServiceAccount is the email address of an account to impersonate. Default: the application default credentials are used as they are.
-	ServiceAccount string
-	// Endpoint is the root of the API, without the version. Default: Google's own. It must be https, except on this machine.
-	Endpoint string
-}
-
-// Cloud is the groups of one project.
+// Cloud is the groups of one project. It finds no machines of other projects.
 type Cloud struct {
 	service   *compute.Service
 	project   string
 	locations []string
 }
 
-// New makes a Cloud. KindDenied: there are no credentials.
-func New(ctx context.Context, o Options) (*Cloud, error) {
+// New makes a Cloud. The endpoint is the root of the API, without the version. Default: Google's own. It must be https, except on this machine.
+// Without a service account the application default credentials are used as they are. KindDenied: there are no credentials.
+func New(ctx context.Context, p *v1alpha1.GCPProvider, endpoint string) (*Cloud, error) {
 	options := []option.ClientOption{option.WithUserAgent("moult"), option.WithTelemetryDisabled()}
-	if o.Endpoint != "" {
-		endpoint, err := apiRoot(o.Endpoint)
+	if endpoint != "" {
+		root, err := apiRoot(endpoint)
 		if err != nil {
 			return nil, err
 		}
-		options = append(options, option.WithEndpoint(endpoint))
+		options = append(options, option.WithEndpoint(root))
 	}
-	if o.ServiceAccount != "" {
+	if p.ServiceAccount != "" {
 		tokens, err := impersonate.CredentialsTokenSource(ctx, impersonate.CredentialsConfig{
-			TargetPrincipal: o.ServiceAccount,
+			TargetPrincipal: p.ServiceAccount,
 			Scopes:          []string{compute.ComputeScope},
 		})
 		if err != nil {
-			return nil, cloud.Errorf(cloud.KindDenied, "impersonating %s, %w", o.ServiceAccount, err)
+			return nil, cloud.Errorf(cloud.KindDenied, "impersonating %s, %w", p.ServiceAccount, err)
 		}
 		options = append(options, option.WithTokenSource(tokens))
 	} else {
@@ -70,7 +60,7 @@ func New(ctx context.Context, o Options) (*Cloud, error) {
 	if err != nil {
 		return nil, cloud.Errorf(cloud.KindDenied, "finding credentials for Google Cloud, %w", err)
 	}
-	return &Cloud{service: service, project: o.Project, locations: o.Locations}, nil
+	return &Cloud{service: service, project: p.Project, locations: p.Locations}, nil
 }
 
 // apiRoot completes the address of the API.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cloud"
 	"moult.dev/moult/internal/cloud/gcp"
 	"moult.dev/moult/test/clouds"
@@ -18,10 +19,10 @@ import (
 
 func TestCredentials(t *testing.T) {
 	p := newProject(t, zonal("pool", 1))
-	o := gcp.Options{Project: double.Project, Endpoint: p.url}
+	provider, endpoint := v1alpha1.GCPProvider{Project: double.Project}, p.url
 	describe := func(t *testing.T) error {
 		t.Helper()
-		c, err := gcp.New(t.Context(), o)
+		c, err := gcp.New(t.Context(), &provider, endpoint)
 		if err != nil {
 			return err
 		}
@@ -87,20 +88,20 @@ func TestCredentials(t *testing.T) {
 	})
 	// The token is asked for when it is needed.
 	t.Run("impersonation", func(t *testing.T) {
-		o := o
-		o.ServiceAccount = "moult@moult-test.iam.gserviceaccount.com"
-		if _, err := gcp.New(t.Context(), o); err != nil {
+		provider := provider
+		provider.ServiceAccount = "moult@moult-test.iam.gserviceaccount.com"
+		if _, err := gcp.New(t.Context(), &provider, endpoint); err != nil {
 			t.Error(err)
 		}
 	})
 	t.Run("in clear text over the network", func(t *testing.T) {
-		_, err := gcp.New(t.Context(), gcp.Options{Project: double.Project, Endpoint: "http://compute.example.com"})
+		_, err := gcp.New(t.Context(), &provider, "http://compute.example.com")
 		wantKind(t, "making a cloud", err, cloud.KindInvalid, "https")
 	})
 	t.Run("no one there", func(t *testing.T) {
 		server := httptest.NewServer(double.Handler(clouds.New(t.Context(), clouds.Options{})))
 		server.Close()
-		o.Endpoint = server.URL
+		endpoint = server.URL
 		wantKind(t, "describing", describe(t), cloud.KindUnavailable, "refused")
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cloud"
 	"moult.dev/moult/internal/cloud/gcp"
 	"moult.dev/moult/test/clouds"
@@ -49,7 +50,7 @@ func newProject(t *testing.T, sets ...clouds.Set) *project {
 // cloud is the program's side, as a process has it that has just started.
 func (p *project) cloud(t *testing.T, locations ...string) *gcp.Cloud {
 	t.Helper()
-	c, err := gcp.New(t.Context(), gcp.Options{Project: double.Project, Locations: locations, Endpoint: p.url})
+	c, err := gcp.New(t.Context(), &v1alpha1.GCPProvider{Project: double.Project, Locations: locations}, p.url)
 	if err != nil {
 		t.Fatal(err)
 	}
