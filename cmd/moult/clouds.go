@@ -7,7 +7,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"sync"
+
+	"k8s.io/utils/lru"
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cloud"
@@ -21,16 +22,15 @@ type clouds struct {
 	azureEndpoint, gcpEndpoint string
 	getenv                     func(string) string
 	connect                    func(context.Context, *v1alpha1.CloudProvider) (cloud.Cloud, error)
-
-	mu        sync.Mutex
-	connected map[string]cloud.Cloud
+	// connected are the clouds by provider, as JSON.
+	connected *lru.Cache
 }
 
 // maxClouds is how many connections are kept.
 const maxClouds = 64
 
 func newClouds(getenv func(string) string) *clouds {
-	c := &clouds{getenv: getenv, connected: map[string]cloud.Cloud{}}
+	c := &clouds{getenv: getenv, connected: lru.New(maxClouds)}
 	c.connect = c.dial
 	return c
 }
@@ -42,27 +42,16 @@ func (c *clouds) bind(v *variables) {
 
 // of returns the cloud of a provider. After an error the next call tries again.
 func (c *clouds) of(ctx context.Context, p *v1alpha1.CloudProvider) (cloud.Cloud, error) {
-	key, err := json.Marshal(p)
-	if err != nil {
-		return nil, fmt.Errorf("reading the provider, %w", err)
-	}
-	c.mu.Lock()
-	made := c.connected[string(key)]
-	c.mu.Unlock()
-	if made != nil {
-		return made, nil
+	key, _ := json.Marshal(p) // Plain data always encodes.
+	if made, ok := c.connected.Get(string(key)); ok {
+		return made.(cloud.Cloud), nil
 	}
 	// It may take long, which must not delay rollouts in other clouds. The connection outlives this call.
-	made, err = c.connect(context.WithoutCancel(ctx), p.DeepCopy())
+	made, err := c.connect(context.WithoutCancel(ctx), p.DeepCopy())
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the cloud, %w", err) // made may be a nil pointer in an interface that is not nil.
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.connected) >= maxClouds {
-		clear(c.connected) // Providers of rollouts that are gone are among them. The others connect again.
-	}
-	c.connected[string(key)] = made
+	c.connected.Add(string(key), made)
 	return made, nil
 }
 

@@ -91,8 +91,8 @@ func TestCloudsAreBounded(t *testing.T) {
 		if _, err := c.of(t.Context(), &v1alpha1.CloudProvider{AWS: &v1alpha1.AWSProvider{Region: strconv.Itoa(i)}}); err != nil {
 			t.Fatal(err)
 		}
-		if len(c.connected) > maxClouds {
-			t.Fatalf("%d clouds are kept", len(c.connected))
+		if n := c.connected.Len(); n > maxClouds {
+			t.Fatalf("%d clouds are kept", n)
 		}
 	}
 }
