@@ -50,7 +50,7 @@ func (s *scaleSet) Describe(ctx context.Context) (cloud.Set, error) {
 			set.LimitTo(aws.ToString(t.Value))
 		}
 	}
-	own, err := s.c.templateOf(ctx, g)
+	own, err := s.c.resolve(ctx, specification(g))
 	if cloud.KindOf(err) == cloud.KindInvalid {
 		set.Unfit, err = err.Error(), nil
 	}

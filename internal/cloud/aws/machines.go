@@ -21,7 +21,7 @@ func (s *scaleSet) Machines(ctx context.Context) ([]cloud.Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	own, err := s.c.templateOf(ctx, g)
+	own, err := s.c.resolve(ctx, specification(g))
 	if err != nil && cloud.KindOf(err) != cloud.KindInvalid {
 		return nil, err
 	}

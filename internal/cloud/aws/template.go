@@ -48,8 +48,11 @@ func versionOf(s *types.LaunchTemplateSpecification) string {
 	return cmp.Or(aws.ToString(s.Version), "$Default")
 }
 
-// resolve reads the version of a launch template that a specification names. KindInvalid: there is none.
+// resolve reads the version of a launch template that a specification names; empty for none. KindInvalid: there is no such version.
 func (c *Cloud) resolve(ctx context.Context, s *types.LaunchTemplateSpecification) (template, error) {
+	if s == nil {
+		return template{}, nil
+	}
 	in := &ec2.DescribeLaunchTemplateVersionsInput{Versions: []string{versionOf(s)}, ResolveAlias: aws.Bool(true)}
 	if in.LaunchTemplateId = s.LaunchTemplateId; aws.ToString(s.LaunchTemplateId) == "" {
 		in.LaunchTemplateId, in.LaunchTemplateName = nil, s.LaunchTemplateName
@@ -66,14 +69,6 @@ func (c *Cloud) resolve(ctx context.Context, s *types.LaunchTemplateSpecificatio
 		id: aws.ToString(v.LaunchTemplateId), version: strconv.FormatInt(aws.ToInt64(v.VersionNumber), 10),
 		image: aws.ToString(cloud.Value(v.LaunchTemplateData).ImageId),
 	}, nil
-}
-
-// templateOf is the version of a launch template that a group makes machines of; empty where it has none.
-func (c *Cloud) templateOf(ctx context.Context, g *types.AutoScalingGroup) (template, error) {
-	if own := specification(g); own != nil {
-		return c.resolve(ctx, own)
-	}
-	return template{}, nil
 }
 
 // model identifies the version, AMI and overrides that a group makes machines of.
