@@ -25,7 +25,7 @@ func (s *scaleSet) followAdd(ctx context.Context, m *memory) (over bool, err err
 		return false, err
 	}
 	idle := busyReason(set) == ""
-	machines, err := s.list(ctx, idle)
+	machines, err := s.Machines(ctx)
 	if err != nil {
 		return false, err
 	}

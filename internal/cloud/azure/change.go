@@ -36,7 +36,7 @@ func (s *scaleSet) Plan(ctx context.Context, set *cloud.Set, m *memory) (err err
 	m.Etag = set.Version
 	switch {
 	case m.Add > 0:
-		machines, err := s.list(ctx, false)
+		machines, err := s.Machines(ctx)
 		for _, machine := range machines {
 			if machine.Created.After(m.Newest) {
 				m.Newest = machine.Created

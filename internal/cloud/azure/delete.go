@@ -43,7 +43,7 @@ func (s *scaleSet) submitDelete(ctx context.Context, m *memory) error {
 
 // members returns the machines with these ids that stay, and those that are being deleted.
 func (s *scaleSet) members(ctx context.Context, ids []string) (staying, leaving []string, err error) {
-	machines, err := s.list(ctx, false)
+	machines, err := s.Machines(ctx)
 	for _, m := range machines {
 		switch {
 		case !slices.ContainsFunc(ids, func(id string) bool { return strings.EqualFold(id, m.ID) }):

@@ -10,26 +10,18 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v8"
 
 	"moult.dev/moult/internal/cloud"
 )
 
-// Machines implements cloud.ScaleSet.
+// Machines implements cloud.ScaleSet. The answer must not be changed.
 func (s *scaleSet) Machines(ctx context.Context) ([]cloud.Machine, error) {
-	return s.list(ctx, true)
-}
-
-// list reads all machines, with or without the instance view of each, which costs Azure more. The answer must not be changed.
-func (s *scaleSet) list(ctx context.Context, views bool) ([]cloud.Machine, error) {
 	if s.seen != nil && s.seen.machines != nil {
 		return s.seen.machines, nil
 	}
-	options := &armcompute.VirtualMachineScaleSetVMsClientListOptions{}
-	if views {
-		view := "instanceView"
-		options.Expand = &view
-	}
+	options := &armcompute.VirtualMachineScaleSetVMsClientListOptions{Expand: to.Ptr("instanceView")}
 	var machines []cloud.Machine
 	var set *armcompute.VirtualMachineScaleSet
 	for pager := s.machines.NewListPager(s.group, s.name, options); pager.More(); {
