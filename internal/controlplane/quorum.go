@@ -62,9 +62,6 @@ func (r removal) refused(members []*Member) string {
 	if why := unhealthy(members, except); why != "" {
 		return why
 	}
-	if r.replacement != nil && r.replacement.Learner {
-		return fmt.Sprintf("etcd member %s, the replacement, does not vote yet", r.replacement)
-	}
 	before := voters(members)
 	switch {
 	case dead && !r.own.Learner && before < tolerant:
