@@ -111,10 +111,7 @@ func (s *scaleSet) submitImage(ctx context.Context, m *memory) error {
 	_, err = s.c.scaling.UpdateAutoScalingGroup(ctx, &autoscaling.UpdateAutoScalingGroupInput{
 		AutoScalingGroupName: aws.String(s.name), LaunchTemplate: g.LaunchTemplate, MixedInstancesPolicy: g.MixedInstancesPolicy,
 	})
-	if err != nil {
-		return classify("setting the launch template of "+s.name, err)
-	}
-	return nil
+	return classify("setting the launch template of "+s.name, err)
 }
 
 // newVersion makes a version of a launch template with another AMI, once for a token, and returns its number.

@@ -5,7 +5,6 @@ package aws
 import (
 	"errors"
 	"fmt"
-	"net/http"
 	"regexp"
 	"strings"
 
@@ -27,14 +26,16 @@ var rules = []cloud.Rule{
 	{Text: regexp.MustCompile(`^(ValidationError|Invalid|Missing|Incorrect|OperationNotPermitted|Unsupported|IdempotentParameterMismatch)`), Kind: cloud.KindInvalid},
 }
 
-// classify makes a cloud.Error of an error of the SDK.
+// classify makes a cloud.Error of an error of the SDK, and returns nil for nil.
 func classify(doing string, err error) error {
+	if err == nil {
+		return nil
+	}
 	e := &cloud.Error{Kind: cloud.KindUnavailable, Err: fmt.Errorf("%s, %w", doing, err)}
 	if response, ok := errors.AsType[*smithyhttp.ResponseError](err); ok && response.Response != nil {
 		e.RetryAfter = cloud.RetryAfterSeconds(response.Response.Header)
-		switch response.HTTPStatusCode() {
-		case http.StatusForbidden, http.StatusUnauthorized, http.StatusTooManyRequests:
-			e.Kind = cloud.KindOfStatus(response.HTTPStatusCode())
+		if kind := cloud.KindOfStatus(response.HTTPStatusCode()); kind == cloud.KindDenied || kind == cloud.KindThrottled {
+			e.Kind = kind
 		}
 	}
 	if answer, ok := errors.AsType[smithy.APIError](err); ok {

@@ -42,8 +42,5 @@ func (s *scaleSet) Suspend(ctx context.Context, on bool) error {
 			_, err = api.DeleteTags(ctx, &autoscaling.DeleteTagsInput{Tags: tags})
 		}
 	}
-	if err != nil {
-		return classify("suspending or resuming process "+rebalance+" of "+s.name, err)
-	}
-	return nil
+	return classify("suspending or resuming process "+rebalance+" of "+s.name, err)
 }

@@ -97,11 +97,8 @@ func (c *Cloud) imageName(ctx context.Context, ami string) (string, error) {
 		return "", nil
 	}
 	out, err := c.ec2.DescribeImages(ctx, &ec2.DescribeImagesInput{ImageIds: []string{ami}})
-	if err != nil {
+	if err != nil || len(out.Images) != 1 {
 		return ami, cloud.IgnoreNotFound(classify("reading image "+ami, err))
-	}
-	if len(out.Images) != 1 {
-		return ami, nil
 	}
 	return cmp.Or(aws.ToString(out.Images[0].Name), ami), nil
 }
