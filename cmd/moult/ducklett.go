@@ -175,15 +175,11 @@ func (k *keeper) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.
 	switch {
 	case apierrors.IsNotFound(err):
 		// Create all fields at once, so that the object never exists with half of its settings.
-		if there, err = withSpec(r.Name, want); err == nil {
-			err = k.client.Create(ctx, there, client.FieldOwner(managerDucklett))
-		}
+		err = k.client.Create(ctx, withSpec(r.Name, want), client.FieldOwner(managerDucklett))
 	case err == nil && there.GetDeletionTimestamp() == nil: // Otherwise it is created again after its deletion.
-		uid := there.GetUID()
-		if there, err = withSpec(r.Name, fixed(want)); err == nil {
-			there.SetUID(uid) // With the uid, apply can not recreate a deleted object with half of its settings.
-			err = k.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(there), client.FieldOwner(managerDucklett), client.ForceOwnership)
-		}
+		kept := withSpec(r.Name, fixed(want))
+		kept.SetUID(there.GetUID()) // With the uid, apply can not recreate a deleted object with half of its settings.
+		err = k.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(kept), client.FieldOwner(managerDucklett), client.ForceOwnership)
 	}
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("keeping NodeRollout %s, %w", r.Name, err)
@@ -198,12 +194,8 @@ func nodeRollout(name string) *unstructured.Unstructured {
 	return o
 }
 
-func withSpec(name string, spec *v1alpha1.NodeRolloutSpec) (*unstructured.Unstructured, error) {
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(spec)
-	if err != nil {
-		return nil, err
-	}
+func withSpec(name string, spec *v1alpha1.NodeRolloutSpec) *unstructured.Unstructured {
 	o := nodeRollout(name)
-	o.Object["spec"] = content
-	return o, nil
+	o.Object["spec"], _ = runtime.DefaultUnstructuredConverter.ToUnstructured(spec) // Plain data always encodes.
+	return o
 }
