@@ -155,6 +155,21 @@ type Protector interface {
 	Protected(ctx context.Context, id string) (bool, error)
 }
 
+// Seen are answers that a look has read, by what was read. They must not be changed. It is nil outside of looks, and keeps nothing then.
+type Seen[K comparable, V any] map[K]V
+
+// Read returns the answer that is kept, or else reads it.
+func (s Seen[K, V]) Read(key K, read func() (V, error)) (V, error) {
+	if answer, ok := s[key]; ok {
+		return answer, nil
+	}
+	answer, err := read()
+	if err == nil && s != nil {
+		s[key] = answer
+	}
+	return answer, err
+}
+
 // Value is what a pointer in the answer of a cloud points to, or the zero value for nil. So it reads through parts that are missing.
 func Value[T any](p *T) T {
 	if p == nil {

@@ -89,14 +89,14 @@ func (c *Cloud) ScaleSet(name string) cloud.ScaleSet {
 
 // Look implements cloud.Cloud.
 func (c *Cloud) Look(name string) cloud.ScaleSet {
-	return cloud.NewScaleSet(&scaleSet{c: c, name: name, seen: &types.AutoScalingGroup{}})
+	return cloud.NewScaleSet(&scaleSet{c: c, name: name, seen: cloud.Seen[string, *types.AutoScalingGroup]{}})
 }
 
-// scaleSet is an Auto Scaling group. In a look, seen is not nil, and has the group once that is read.
+// scaleSet is an Auto Scaling group.
 type scaleSet struct {
 	c    *Cloud
 	name string
-	seen *types.AutoScalingGroup
+	seen cloud.Seen[string, *types.AutoScalingGroup]
 }
 
 // memory is what is kept of an operation.

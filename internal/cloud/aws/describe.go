@@ -15,24 +15,20 @@ import (
 	"moult.dev/moult/internal/cloud"
 )
 
-// group reads the group, with or without its instances. In a look the answer must not be changed.
+// group reads the group, with or without its instances.
 func (s *scaleSet) group(ctx context.Context, instances bool) (*types.AutoScalingGroup, error) {
-	if s.seen != nil && s.seen.AutoScalingGroupName != nil {
-		return s.seen, nil
-	}
-	out, err := s.c.scaling.DescribeAutoScalingGroups(ctx, &autoscaling.DescribeAutoScalingGroupsInput{
-		AutoScalingGroupNames: []string{s.name}, IncludeInstances: aws.Bool(instances || s.seen != nil),
+	return s.seen.Read(s.name, func() (*types.AutoScalingGroup, error) {
+		out, err := s.c.scaling.DescribeAutoScalingGroups(ctx, &autoscaling.DescribeAutoScalingGroupsInput{
+			AutoScalingGroupNames: []string{s.name}, IncludeInstances: aws.Bool(instances || s.seen != nil),
+		})
+		if err != nil {
+			return nil, classify("reading Auto Scaling group "+s.name, err)
+		}
+		if len(out.AutoScalingGroups) != 1 {
+			return nil, cloud.Errorf(cloud.KindNotFound, "reading Auto Scaling group %s, there is none of that name", s.name)
+		}
+		return &out.AutoScalingGroups[0], nil
 	})
-	if err != nil {
-		return nil, classify("reading Auto Scaling group "+s.name, err)
-	}
-	if len(out.AutoScalingGroups) != 1 {
-		return nil, cloud.Errorf(cloud.KindNotFound, "reading Auto Scaling group %s, there is none of that name", s.name)
-	}
-	if s.seen != nil {
-		*s.seen = out.AutoScalingGroups[0]
-	}
-	return &out.AutoScalingGroups[0], nil
 }
 
 // Describe implements cloud.ScaleSet.

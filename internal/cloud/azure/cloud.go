@@ -90,20 +90,15 @@ func (c *Cloud) ScaleSet(name string) cloud.ScaleSet {
 
 // Look implements cloud.Cloud.
 func (c *Cloud) Look(name string) cloud.ScaleSet {
-	return cloud.NewScaleSet(&scaleSet{Cloud: c, name: name, seen: &seen{}})
+	return cloud.NewScaleSet(&scaleSet{c, name, cloud.Seen[string, *armcompute.VirtualMachineScaleSet]{}, cloud.Seen[string, []cloud.Machine]{}})
 }
 
-// scaleSet is one scale set. In a look, seen is not nil.
+// scaleSet is one scale set.
 type scaleSet struct {
 	*Cloud
-	name string
-	seen *seen
-}
-
-// seen is what a look has read so far. It must not be changed.
-type seen struct {
-	set      *armcompute.VirtualMachineScaleSet
-	machines []cloud.Machine
+	name         string
+	seen         cloud.Seen[string, *armcompute.VirtualMachineScaleSet]
+	machinesSeen cloud.Seen[string, []cloud.Machine]
 }
 
 // onlyTo refuses requests to other hosts than that of the endpoint, before they have credentials.

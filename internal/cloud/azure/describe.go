@@ -25,21 +25,16 @@ func (s *scaleSet) Describe(ctx context.Context) (cloud.Set, error) {
 }
 
 func (s *scaleSet) get(ctx context.Context) (*armcompute.VirtualMachineScaleSet, error) {
-	if s.seen != nil && s.seen.set != nil {
-		return s.seen.set, nil
-	}
-	answer, err := s.sets.Get(ctx, s.group, s.name, nil)
-	if err != nil {
-		return nil, classify("reading scale set "+s.name, err)
-	}
-	set := &answer.VirtualMachineScaleSet
-	if set.Properties == nil {
-		return nil, cloud.Errorf(cloud.KindUnavailable, "reading scale set %s, the answer has no properties", s.name)
-	}
-	if s.seen != nil {
-		s.seen.set = set
-	}
-	return set, nil
+	return s.seen.Read(s.name, func() (*armcompute.VirtualMachineScaleSet, error) {
+		answer, err := s.sets.Get(ctx, s.group, s.name, nil)
+		if err != nil {
+			return nil, classify("reading scale set "+s.name, err)
+		}
+		if answer.Properties == nil {
+			return nil, cloud.Errorf(cloud.KindUnavailable, "reading scale set %s, the answer has no properties", s.name)
+		}
+		return &answer.VirtualMachineScaleSet, nil
+	})
 }
 
 func describe(name string, set *armcompute.VirtualMachineScaleSet) cloud.Set {

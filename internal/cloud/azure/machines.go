@@ -16,11 +16,13 @@ import (
 	"moult.dev/moult/internal/cloud"
 )
 
-// Machines implements cloud.ScaleSet. The answer must not be changed.
+// Machines implements cloud.ScaleSet.
 func (s *scaleSet) Machines(ctx context.Context) ([]cloud.Machine, error) {
-	if s.seen != nil && s.seen.machines != nil {
-		return s.seen.machines, nil
-	}
+	return s.machinesSeen.Read(s.name, func() ([]cloud.Machine, error) { return s.list(ctx) })
+}
+
+// list reads all machines.
+func (s *scaleSet) list(ctx context.Context) ([]cloud.Machine, error) {
 	options := &armcompute.VirtualMachineScaleSetVMsClientListOptions{Expand: to.Ptr("instanceView")}
 	var machines []cloud.Machine
 	var set *armcompute.VirtualMachineScaleSet
@@ -40,9 +42,6 @@ func (s *scaleSet) Machines(ctx context.Context) ([]cloud.Machine, error) {
 			}
 			machines = append(machines, s.machine(vm, set))
 		}
-	}
-	if s.seen != nil {
-		s.seen.machines = machines
 	}
 	return machines, nil
 }

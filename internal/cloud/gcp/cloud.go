@@ -79,26 +79,19 @@ func (c *Cloud) ScaleSet(name string) cloud.ScaleSet {
 
 // Look implements cloud.Cloud.
 func (c *Cloud) Look(name string) cloud.ScaleSet {
-	return cloud.NewScaleSet(&scaleSet{c, name, map[group][]*compute.ManagedInstance{}})
+	return cloud.NewScaleSet(&scaleSet{c, name, cloud.Seen[group, []*compute.ManagedInstance]{}})
 }
 
-// scaleSet is one group. In a look, seen is not nil, and has the machines once they are read.
+// scaleSet is one group.
 type scaleSet struct {
 	cloud *Cloud
 	name  string
-	seen  map[group][]*compute.ManagedInstance
+	seen  cloud.Seen[group, []*compute.ManagedInstance]
 }
 
-// list reads all machines of a group. In a look the answer must not be changed.
+// list reads all machines of a group.
 func (s *scaleSet) list(ctx context.Context, g group) ([]*compute.ManagedInstance, error) {
-	if all, ok := s.seen[g]; ok {
-		return all, nil
-	}
-	all, err := s.cloud.list(ctx, g)
-	if err == nil && s.seen != nil {
-		s.seen[g] = all
-	}
-	return all, err
+	return s.seen.Read(g, func() ([]*compute.ManagedInstance, error) { return s.cloud.list(ctx, g) })
 }
 
 // read finds the group, and reads it.
