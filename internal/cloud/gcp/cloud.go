@@ -8,8 +8,7 @@
 //	describe.go    Describe: the settings of a group
 //	machines.go    Machines: its instances
 //	change.go      machines are added and deleted, and the template is set
-//	names.go       names of groups, machines and requests
-//	image.go       instance templates
+//	names.go       names of groups, templates, machines and requests
 //	error.go       the kinds of Compute Engine's answers
 package gcp
 

@@ -57,6 +57,21 @@ func zonesOf(g group, m *compute.InstanceGroupManager) []string {
 	return all
 }
 
+// templateOf is the template that the group makes new machines of.
+func (c *Cloud) templateOf(m *compute.InstanceGroupManager) string {
+	for _, v := range m.Versions {
+		if !isPartial(v) {
+			return c.template(v.InstanceTemplate)
+		}
+	}
+	return c.template(m.InstanceTemplate)
+}
+
+// isPartial reports whether a version is for a part of the machines. Compute Engine sets TargetSize for all of them.
+func isPartial(v *compute.InstanceGroupManagerVersion) bool {
+	return v.TargetSize != nil && (v.TargetSize.Fixed != 0 || v.TargetSize.Percent != 0 && v.TargetSize.Percent != 100)
+}
+
 // unfitReason says why a group must not be touched.
 func unfitReason(g group, m *compute.InstanceGroupManager) string {
 	p := cloud.Value(m.UpdatePolicy)

@@ -44,6 +44,23 @@ func groupOf(name string, form *regexp.Regexp) (g group, ok bool) {
 	return group{regional: match[1] == "regions", location: match[2], name: match[3]}, true
 }
 
+// template is an instance template's URL without the part that says which server has it: projects/P/global/instanceTemplates/T.
+func (c *Cloud) template(link string) string {
+	_, path, ok := strings.Cut("/"+link, "/projects/")
+	switch {
+	case ok:
+		return "projects/" + path
+	case strings.HasPrefix(link, "global/"), strings.HasPrefix(link, "regions/"):
+		return "projects/" + c.project + "/" + link
+	case link != "" && !strings.Contains(link, "/"):
+		return "projects/" + c.project + "/global/instanceTemplates/" + link
+	}
+	return link
+}
+
+// templateName is the name of an instance template.
+var templateName = regexp.MustCompile(`^projects/[a-z0-9.:-]+/(global|regions/[a-z0-9-]+)/instanceTemplates/[A-Za-z0-9._-]+$`)
+
 // machine is where a machine is, and its name.
 type machine struct{ zone, name string }
 
