@@ -35,7 +35,7 @@ type Cloud struct {
 // New makes a Cloud. The endpoint is the root of the API, without the version. Default: Google's own. It must be https, except on this machine.
 // Without a service account the application default credentials are used as they are. KindDenied: there are no credentials.
 func New(ctx context.Context, p *v1alpha1.GCPProvider, endpoint string) (*Cloud, error) {
-	options := []option.ClientOption{option.WithUserAgent("moult"), option.WithTelemetryDisabled()}
+	options := []option.ClientOption{option.WithUserAgent("moult"), option.WithTelemetryDisabled(), option.WithScopes(compute.ComputeScope)}
 	if endpoint != "" {
 		root, err := apiRoot(endpoint)
 		if err != nil {
@@ -52,8 +52,6 @@ func New(ctx context.Context, p *v1alpha1.GCPProvider, endpoint string) (*Cloud,
 			return nil, cloud.Errorf(cloud.KindDenied, "impersonating %s, %w", p.ServiceAccount, err)
 		}
 		options = append(options, option.WithTokenSource(tokens))
-	} else {
-		options = append(options, option.WithScopes(compute.ComputeScope))
 	}
 	service, err := compute.NewService(ctx, options...)
 	if err != nil {
