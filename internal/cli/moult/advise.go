@@ -172,8 +172,8 @@ func (a *advisor) wait(reason v1alpha1.Reason) {
 // daemon says what to do about a daemon's pod, and about its canary.
 func (a *advisor) daemon() {
 	p, r := a.part, &a.part.Rollout
-	for i := range p.Pods {
-		if o := &p.Pods[i]; o.Message != "" && o.Deleted == nil {
+	for _, o := range p.Pods {
+		if o.Message != "" && o.Deleted == nil {
 			a.add("see what keeps the pod from being ready: kubectl describe pod " + o.Name + " -n {namespace}")
 		}
 	}

@@ -110,11 +110,10 @@ func (k *checker) run(ctx context.Context) {
 	}
 	agents, errAgents := source.ReadLabelled[appsv1.DaemonSet](ctx, k.src, source.AppsDaemonSet, "moult-agent")
 	k.add("operator and agents", cmp.Or(err, errAgents), "", "")
-	for i := range operators {
-		d := &operators[i]
-		k.operator(d)
-		k.lease(ctx, d)
-		k.operatorRights(ctx, d)
+	for _, d := range operators {
+		k.operator(&d)
+		k.lease(ctx, &d)
+		k.operatorRights(ctx, &d)
 		k.policy(ctx, "moult-controller")
 	}
 	for i := range agents {

@@ -40,10 +40,9 @@ The API server keeps Events for an hour, unless it is set otherwise.`,
 			return nil
 		}
 		rows := [][]string{{"LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"}}
-		for i := range events {
-			e := &events[i]
+		for _, e := range events {
 			of := strings.ToLower(e.InvolvedObject.Kind) + "/" + e.InvolvedObject.Name
-			rows = append(rows, []string{text.Since(&metav1.Time{Time: lastSeen(e)}, c.clock.Now()), e.Type, e.Reason, of, strings.TrimSpace(e.Message)})
+			rows = append(rows, []string{text.Since(&metav1.Time{Time: lastSeen(&e)}, c.clock.Now()), e.Type, e.Reason, of, strings.TrimSpace(e.Message)})
 		}
 		return c.printTable(rows)
 	})

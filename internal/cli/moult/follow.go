@@ -77,8 +77,7 @@ func follow(ctx context.Context, clk clock.WithTicker, src *source.Source, named
 // isOver reports whether all rollouts are complete, and fails when one is stalled.
 func isOver(rollouts []view.Rollout) (bool, error) {
 	complete := 0
-	for i := range rollouts {
-		r := &rollouts[i]
+	for _, r := range rollouts {
 		if r.State == view.Stalled {
 			return true, exitError{fmt.Errorf("%s %s is stalled: %s", r.Kind, r.FullName(), text.Clean(r.Message)), exitStalled}
 		}
@@ -170,15 +169,14 @@ func (j *journal) show(s *shown, note string, now time.Time) {
 	for i := range s.rollouts {
 		j.rollout(&s.rollouts[i], now)
 	}
-	for i := range s.budgets {
-		b := &s.budgets[i]
+	for _, b := range s.budgets {
 		parts := []string{string(b.State) + ", " + b.Line()}
-		for i := range b.BlockedBy {
-			parts = append(parts, blockText(&b.BlockedBy[i], time.Time{}))
+		for _, block := range b.BlockedBy {
+			parts = append(parts, blockText(block, time.Time{}))
 		}
 		if j.wide {
-			for i := range b.Holders {
-				parts = append(parts, b.Holders[i].Node+" "+string(b.Holders[i].Cause))
+			for _, h := range b.Holders {
+				parts = append(parts, h.Node+" "+string(h.Cause))
 			}
 		}
 		said := strings.Join(parts, "; ")
@@ -210,9 +208,8 @@ func (j *journal) rollout(r *view.Rollout, now time.Time) {
 		}
 	}
 	var waits []string
-	for i := range r.Nodes {
-		n := &r.Nodes[i]
-		subject, said := name+" "+n.Node, j.node(n)
+	for _, n := range r.Nodes {
+		subject, said := name+" "+n.Node, j.node(&n)
 		if _, known := j.written[subject]; !known && n.State == v1alpha1.UnitUpdated {
 			j.written[subject] = said // Record, don't write.
 		}

@@ -29,15 +29,13 @@ func (c *previewCommand) draw(l *text.Lines, r *result, s *subject, now time.Tim
 	c.drawDaemon(l, r)
 	drawSurge(l, r.Surge)
 	c.drawSteps(l, r, now)
-	for i := range r.Unfit {
-		u := &r.Unfit[i]
+	for _, u := range r.Unfit {
 		l.Add(text.Plain.Format("  no pod on %s (%s): %s", nodes(u.Nodes), c.few(u.Nodes), u.Message))
 	}
 	if len(r.Unlabelled) > 0 {
 		l.Add(text.Plain.Format("  ignored: %s (%s), no label names the interface of the host", nodes(r.Unlabelled), c.few(r.Unlabelled)))
 	}
-	for i := range r.Budgets {
-		b := &r.Budgets[i]
+	for _, b := range r.Budgets {
 		l.Add(text.Plain.Of("  budget " + b.Name + ": " + string(b.State) + ", " + b.Line()))
 	}
 	if end := endText(r, now); end != "" {
@@ -73,17 +71,16 @@ func (c *previewCommand) drawSteps(l *text.Lines, r *result, now time.Time) {
 		return
 	}
 	name, inWave := 0, map[string]int{}
-	for i := range r.Steps {
-		name = max(name, text.Width(r.Steps[i].Node))
-		inWave[r.Steps[i].Wave]++
+	for _, s := range r.Steps {
+		name = max(name, text.Width(s.Node))
+		inWave[s.Wave]++
 	}
 	steps := r.Steps
 	if !c.all {
 		steps = steps[:min(len(steps), c.limit)]
 	}
 	wave, last := "", ""
-	for i := range steps {
-		s := &steps[i]
+	for i, s := range steps {
 		if s.Wave != wave && s.Wave != "" {
 			wave = s.Wave
 			l.Add(text.Bold.Of("  wave "+wave), text.Plain.Of(": "+text.Count(inWave[wave], "node")))
@@ -139,8 +136,7 @@ func drawSurge(l *text.Lines, s *view.Surge) {
 		order = "a machine is deleted before its replacement is added"
 	}
 	l.Add(text.Plain.Format("  %s (surge %s of each scale set, onFull %s)", order, s.Rule, s.OnFull))
-	for i := range s.ScaleSets {
-		set := &s.ScaleSets[i]
+	for _, set := range s.ScaleSets {
 		l.Add(text.Plain.Format("  scale set %s: %d machines, %d outdated, at most %d more at once", set.Name, set.Machines, set.Outdated, set.More),
 			text.Red.Of(colon(set.Message)))
 	}
@@ -183,8 +179,7 @@ func (c *previewCommand) drawDrains(l *text.Lines, r *result, s *subject) {
 		return
 	}
 	blocked := false
-	for i := range r.Drains {
-		d := &r.Drains[i]
+	for _, d := range r.Drains {
 		if d.Error != "" {
 			l.Add(text.Plain.Of("  drain of "), text.Bold.Of(d.Node), text.Red.Of(": "+d.Error))
 			continue

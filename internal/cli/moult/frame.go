@@ -106,16 +106,15 @@ func progressBar(c v1alpha1.UnitCounts) text.Line {
 // drawScaleSets makes a line for each scale set. If the rollout is complete, it shows only those with trouble.
 func drawScaleSets(r *view.Rollout, now time.Time) text.Lines {
 	var all text.Lines
-	for i := range r.ScaleSets {
-		s := &r.ScaleSets[i]
+	for _, s := range r.ScaleSets {
 		if s.Reason == "" && r.State == view.Complete {
 			continue
 		}
 		parts := []string{
 			fmt.Sprintf("  scale set %s: %s", s.Name, text.Count(int(s.Machines), "machine")), text.When(s.Outdated > 0, "%d outdated", s.Outdated),
 		}
-		for j := range s.Operations {
-			switch o := &s.Operations[j]; o.Kind {
+		for _, o := range s.Operations {
+			switch o.Kind {
 			case v1alpha1.CloudOperationAdd:
 				parts = append(parts, fmt.Sprintf("%d being added", int(o.Count)-len(o.Machines)))
 			case v1alpha1.CloudOperationDelete:
@@ -138,8 +137,7 @@ func drawScaleSets(r *view.Rollout, now time.Time) text.Lines {
 // drawNodes makes the lines of the rollout's nodes. Without all, nodes that wait for the same reason, and updated nodes, are only counted.
 func drawNodes(r *view.Rollout, now time.Time, all bool) text.Lines {
 	c := columns{now: now, phase: len(v1alpha1.ReasonMaxConcurrent)}
-	for i := range r.Nodes {
-		n := &r.Nodes[i]
+	for _, n := range r.Nodes {
 		c.name = max(c.name, min(text.Width(n.Node), widest))
 		if n.State != v1alpha1.UnitUpdated {
 			c.phase = max(c.phase, min(len(n.Reason), widest), len(n.Phase))
@@ -260,25 +258,23 @@ var budgetStyles = map[view.BudgetState]text.Style{
 // drawBudgets makes a line for each budget. With all, it adds one for each unavailable node.
 func drawBudgets(budgets []view.Budget, now time.Time, all bool) text.Lines {
 	name, state := 0, 0
-	for i := range budgets {
-		name = max(name, min(text.Width(budgets[i].Name), widest))
-		state = max(state, len(budgets[i].State))
+	for _, b := range budgets {
+		name = max(name, min(text.Width(b.Name), widest))
+		state = max(state, len(b.State))
 	}
 	lines := text.Lines{{text.Bold.Of("Budgets")}}
-	for i := range budgets {
-		b := &budgets[i]
+	for _, b := range budgets {
 		l := text.Line{
 			text.Plain.Of("  " + text.Fill(b.Name, name) + "  "), budgetStyles[b.State].Format("%-*s  ", state, b.State), text.Plain.Of(b.Line()),
 		}
-		for j := range b.BlockedBy {
-			l = append(l, text.Red.Of("; "+blockText(&b.BlockedBy[j], now)))
+		for _, block := range b.BlockedBy {
+			l = append(l, text.Red.Of("; "+blockText(block, now)))
 		}
 		lines = append(lines, l)
 		if !all {
 			continue
 		}
-		for j := range b.Holders {
-			h := &b.Holders[j]
+		for _, h := range b.Holders {
 			lines.Add(text.Plain.Of("    "+h.Node+"  "), text.Yellow.Of(string(h.Cause)), text.Dim.Of("  "+cmp.Or(h.Message, h.By)))
 		}
 	}
@@ -286,7 +282,7 @@ func drawBudgets(budgets []view.Budget, now time.Time, all bool) text.Lines {
 }
 
 // blockText says what blocks, and since when.
-func blockText(b *v1alpha1.BudgetBlock, now time.Time) string {
+func blockText(b v1alpha1.BudgetBlock, now time.Time) string {
 	return text.JoinNonEmpty(": ", string(b.Gate)+text.For(&b.Since, now), b.Message)
 }
 

@@ -41,8 +41,7 @@ NAME is how other commands name the rollout. -o wide adds the message.`,
 // listRows are the rows of list. With namespaces, they begin with the rollout's.
 func listRows(rollouts []view.Rollout, namespaces, wide bool) [][]string {
 	rows := [][]string{{"NAMESPACE", "NAME", "VERSION", "STATE", "UPDATED", "REASON", "MESSAGE"}}
-	for i := range rollouts {
-		r := &rollouts[i]
+	for _, r := range rollouts {
 		updated := fmt.Sprintf("%d/%d", r.Counts.Updated, r.Counts.Total)
 		rows = append(rows, []string{r.Namespace, source.KindOf(r.Kind).Short(r.Name), r.Version, string(r.State), updated, string(r.Reason()), r.Message})
 	}

@@ -133,13 +133,11 @@ type statusObject struct {
 
 func newStatusObject(s *shown) statusObject {
 	o := statusObject{identify("RolloutStatusList"), needs(s), []rolloutObject{}, []budgetObject{}}
-	for i := range s.rollouts {
-		r := &s.rollouts[i]
-		o.Items = append(o.Items, rolloutObject{source.KindOf(r.Kind).Resource.GroupVersion().String(), metadata{r.Namespace, r.Name}, r, r.Reason()})
+	for _, r := range s.rollouts {
+		o.Items = append(o.Items, rolloutObject{source.KindOf(r.Kind).Resource.GroupVersion().String(), metadata{r.Namespace, r.Name}, &r, r.Reason()})
 	}
-	for i := range s.budgets {
-		b := &s.budgets[i]
-		o.Budgets = append(o.Budgets, budgetObject{identified{v1alpha1.GroupVersion.String(), source.Budget.Name}, metadata{Name: b.Name}, b})
+	for _, b := range s.budgets {
+		o.Budgets = append(o.Budgets, budgetObject{identified{v1alpha1.GroupVersion.String(), source.Budget.Name}, metadata{Name: b.Name}, &b})
 	}
 	return o
 }

@@ -176,8 +176,8 @@ var unchanged = []v1alpha1.Phase{
 // drawInTurn writes which nodes are in a turn, and how to release those that are not changed yet: by the label that opts out.
 func drawInTurn(r *view.Rollout) (l text.Lines) {
 	var nodes []string
-	for i := range r.Nodes {
-		if n := &r.Nodes[i]; n.InTurn() {
+	for _, n := range r.Nodes {
+		if n.InTurn() {
 			l.Add(text.Plain.Of("  "+n.Node+"  "), text.Yellow.Of(string(n.Phase)), text.Plain.Of("  goes on to its end"))
 			if slices.Contains(unchanged, n.Phase) && r.Kind != source.DaemonSet.Name {
 				nodes = append(nodes, n.Node)

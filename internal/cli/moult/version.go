@@ -35,8 +35,8 @@ The operator's is the tag of the image of Deployments with the label app.kuberne
 		plugin, operators := cmd.Root().Version, []operatorVersion{}
 		rows := [][]string{{"COMPONENT", "VERSION", "NOTE"}, {"plugin", plugin, ""}}
 		found, err := source.ReadLabelled[appsv1.Deployment](ctx, src, source.Deployment, "moult")
-		for i := range found {
-			d, is := &found[i], source.OperatorVersion(&found[i])
+		for _, d := range found {
+			is := source.OperatorVersion(&d)
 			operators = append(operators, operatorVersion{d.Namespace, d.Name, is, skew(plugin, is)})
 			rows = append(rows, []string{d.Namespace + "/" + d.Name, is, skew(plugin, is)})
 		}

@@ -146,8 +146,7 @@ func drawPlace(l *text.Lines, p *view.Part) {
 // drawChecks writes every check in order. Passed checks share one line.
 func drawChecks(l *text.Lines, p *view.Part) {
 	var passed []string
-	for i := range p.Checks {
-		c := &p.Checks[i]
+	for i, c := range p.Checks {
 		if c.Reason == "" {
 			passed = append(passed, c.Name)
 		}
@@ -200,8 +199,7 @@ func drawOthers(l *text.Lines, w *view.Why) {
 		return
 	}
 	l.Add(text.Plain.Of("No rollout selects this node:"))
-	for i := range w.Others {
-		o := &w.Others[i]
+	for _, o := range w.Others {
 		l.Add(text.Plain.Of("  "+o.Kind+" "), text.Bold.Of(o.FullName()), text.Plain.Of(": "+o.Message))
 	}
 }
@@ -245,8 +243,7 @@ func drawNode(l *text.Lines, n *view.Facts, now time.Time) {
 	if len(n.Evicted) > 0 {
 		l.Add(text.Yellow.Of("  evicted"), text.Plain.Of(" and not known to be available again: "+strings.Join(n.Evicted, ", ")))
 	}
-	for i := range n.Conditions {
-		c := &n.Conditions[i]
+	for _, c := range n.Conditions {
 		l.Add(text.Yellow.Of("  condition "+c.Type+" is "+c.Status), since(c.Since, c.Message, now))
 	}
 	if len(n.Taints) > 0 {

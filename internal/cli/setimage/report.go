@@ -62,8 +62,7 @@ func (r *Report) write(to io.Writer, o *flags.Output) error {
 	}
 	table := tabwriter.NewWriter(to, 0, 0, 3, ' ', 0)
 	_, _ = fmt.Fprintln(table, "SCALE SET\tOLD IMAGE\tNEW IMAGE\tOUTCOME\tMESSAGE")
-	for i := range r.ScaleSets {
-		l := &r.ScaleSets[i]
+	for _, l := range r.ScaleSets {
 		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", l.Name, path.Base(cmp.Or(l.OldImage, "-")), path.Base(l.NewImage), l.Outcome, text.Clean(l.Message))
 	}
 	return table.Flush()

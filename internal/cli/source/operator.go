@@ -50,8 +50,7 @@ func (src *Source) ReadOperatorNode(ctx context.Context) string {
 	pods = slices.DeleteFunc(pods, func(p corev1.Pod) bool {
 		return p.Spec.NodeName == "" || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 	})
-	for i := range pods {
-		p := &pods[i]
+	for _, p := range pods {
 		if len(pods) == 1 {
 			return p.Spec.NodeName
 		}
