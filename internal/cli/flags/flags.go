@@ -79,11 +79,5 @@ func (d *DryRun) Request() []string {
 
 // Suffix returns the end of a message about a change that was not written.
 func (d *DryRun) Suffix() string {
-	switch d.Value {
-	case DryRunClient:
-		return " (dry run)"
-	case DryRunServer:
-		return " (server dry run)"
-	}
-	return ""
+	return map[string]string{DryRunClient: " (dry run)", DryRunServer: " (server dry run)"}[d.Value]
 }
