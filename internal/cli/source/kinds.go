@@ -76,10 +76,7 @@ func (k *Kind) Short(name string) string { return k.shorts[0] + "/" + name }
 
 // String is how kubectl names an object of the kind: "plan.upgrade.cattle.io/NAME".
 func (k *Kind) String(name string) string {
-	if k.Resource.Group == "" {
-		return k.singular() + "/" + name
-	}
-	return k.singular() + "." + k.Resource.Group + "/" + name
+	return schema.GroupResource{Group: k.Resource.Group, Resource: k.singular()}.String() + "/" + name
 }
 
 // hasName reports whether text names the kind: plan, plans, plan.upgrade.cattle.io, plans.v1.upgrade.cattle.io.
