@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -98,12 +99,20 @@ func List[T any](items []T) map[string]any {
 }
 
 // Print writes content, which has an apiVersion and a kind, in the format for programs. The names of a list are those of its items.
-func (o *Output) Print(to io.Writer, content any) error {
+func (o *Output) Print(to io.Writer, content any) error { return o.print(to, content, nil) }
+
+// PrintAs is Print for content that is no object of the API: it gets this kind.
+func (o *Output) PrintAs(to io.Writer, kind string, content any) error {
+	return o.print(to, content, map[string]any{"apiVersion": Version, "kind": kind})
+}
+
+func (o *Output) print(to io.Writer, content any, more map[string]any) error {
 	u := &unstructured.Unstructured{}
 	raw, err := json.Marshal(content)
 	if err = errors.Join(err, utiljson.Unmarshal(raw, &u.Object)); err != nil {
 		return fmt.Errorf("writing the output, %w", err)
 	}
+	maps.Copy(u.Object, more)
 	if o.value == Name && u.IsList() {
 		return u.EachListItem(func(item runtime.Object) error { return o.printer.PrintObj(item, to) })
 	}

@@ -74,10 +74,7 @@ Each problem has a line that says what to do, and the exit code is 1 then. What 
 			return k.failed
 		}
 		if output.Structured() {
-			err = output.Print(c.Out, struct {
-				identified
-				Checks []checked `json:"checks"`
-			}{identify("Check"), k.all})
+			err = output.PrintAs(c.Out, "Check", map[string]any{"checks": k.all})
 		} else {
 			err = c.print(drawChecked(k.all))
 		}

@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/utils/clock"
@@ -139,10 +140,7 @@ func (c *command) note(src *source.Source) {
 	}
 }
 
-// identified is what programs need to know of content that is no object of the API.
-type identified struct {
-	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
+// identify returns the type of content that is no object of the API.
+func identify(kind string) metav1.TypeMeta {
+	return metav1.TypeMeta{APIVersion: flags.Version, Kind: kind}
 }
-
-func identify(kind string) identified { return identified{flags.Version, kind} }

@@ -35,12 +35,9 @@ The status of a rollout keeps its last 10 runs. Times are in UTC.`,
 		runs := s.rollouts[0].History
 		switch {
 		case output.Structured():
-			return output.Print(c.Out, struct {
-				identified
-				Metadata metadata       `json:"metadata"`
-				Rollout  string         `json:"rollout"`
-				History  []v1alpha1.Run `json:"history"`
-			}{identify("RolloutHistory"), metadata{o.GetNamespace(), o.GetName()}, o.Kind.Name, append([]v1alpha1.Run{}, runs...)})
+			return output.PrintAs(c.Out, "RolloutHistory", map[string]any{
+				"metadata": metadata{o.GetNamespace(), o.GetName()}, "rollout": o.Kind.Name, "history": append([]v1alpha1.Run{}, runs...),
+			})
 		case len(runs) == 0:
 			fmt.Fprintln(c.ErrOut, "No run yet: no node has been outdated.")
 			return nil
@@ -82,10 +79,7 @@ A rollout keeps its last 10 runs: of one that runs more often, older runs are mi
 // printReport writes the tables of a report, with an empty line between them.
 func (c *command) printReport(r view.Report, output *flags.Output) error {
 	if output.Structured() {
-		return output.Print(c.Out, struct {
-			identified
-			view.Report
-		}{identify("RolloutReport"), r})
+		return output.PrintAs(c.Out, "RolloutReport", r)
 	}
 	for i, rows := range r.Tables() {
 		if i > 0 {

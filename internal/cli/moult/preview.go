@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/api/v1alpha1"
@@ -86,7 +87,7 @@ func isFile(arg string) bool {
 
 // result is what is shown of one rollout.
 type result struct {
-	identified
+	metav1.TypeMeta
 	view.Preview
 	// Drains says what a drain would do on the first nodes.
 	Drains []drained `json:"drains,omitempty"`
@@ -139,7 +140,7 @@ func (c *previewCommand) show(ctx context.Context, name string) error {
 
 // preview looks at one rollout.
 func (c *previewCommand) preview(ctx context.Context, s *subject, cluster *view.Cluster) (r result, err error) {
-	r.identified = identify("RolloutPreview")
+	r.TypeMeta = identify("RolloutPreview")
 	if slices.ContainsFunc(s.order, func(o v1alpha1.Order) bool { return o.By == v1alpha1.OrderFewestEvictionsFirst }) {
 		cluster.Evictions(c.countEvictions(ctx))
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cli/flags"
@@ -118,14 +119,14 @@ type rolloutObject struct {
 
 // budgetObject is a NodeDisruptionBudget as it is printed for programs.
 type budgetObject struct {
-	identified
+	metav1.TypeMeta
 	Metadata metadata `json:"metadata"`
 	*view.Budget
 }
 
 // statusObject is what status prints for programs.
 type statusObject struct {
-	identified
+	metav1.TypeMeta
 	Needs   []need          `json:"needs"`
 	Items   []rolloutObject `json:"items"`
 	Budgets []budgetObject  `json:"budgets"`
@@ -136,8 +137,9 @@ func newStatusObject(s *shown) statusObject {
 	for _, r := range s.rollouts {
 		o.Items = append(o.Items, rolloutObject{source.KindOf(r.Kind).Resource.GroupVersion().String(), metadata{r.Namespace, r.Name}, &r, r.Reason()})
 	}
+	of := metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: source.Budget.Name}
 	for _, b := range s.budgets {
-		o.Budgets = append(o.Budgets, budgetObject{identified{v1alpha1.GroupVersion.String(), source.Budget.Name}, metadata{Name: b.Name}, &b})
+		o.Budgets = append(o.Budgets, budgetObject{of, metadata{Name: b.Name}, &b})
 	}
 	return o
 }

@@ -49,11 +49,7 @@ The operator's is the tag of the image of Deployments with the label app.kuberne
 		if !output.Structured() {
 			return c.printTable(rows)
 		}
-		return output.Print(c.Out, struct {
-			identified
-			Plugin    string            `json:"plugin"`
-			Operators []operatorVersion `json:"operators"`
-		}{identify("Version"), plugin, operators})
+		return output.PrintAs(c.Out, "Version", map[string]any{"plugin": plugin, "operators": operators})
 	})
 }
 

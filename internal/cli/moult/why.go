@@ -53,10 +53,7 @@ func (c *command) why(ctx context.Context, src *source.Source, node source.Targe
 	}
 	c.note(src)
 	if output.Structured() {
-		return output.Print(c.Out, struct {
-			identified
-			*view.Why
-		}{identify("NodeExplanation"), &w})
+		return output.PrintAs(c.Out, "NodeExplanation", &w)
 	}
 	return c.print(explain(&w, now))
 }

@@ -9,8 +9,6 @@ import (
 	"path"
 	"text/tabwriter"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"moult.dev/moult/internal/cli/flags"
 	"moult.dev/moult/internal/cli/text"
 )
@@ -47,8 +45,6 @@ type Line struct {
 
 // Report is the outcome of all scale sets.
 type Report struct {
-	metav1.TypeMeta `json:",inline"`
-
 	Image     string `json:"image"`
 	DryRun    bool   `json:"dryRun,omitempty"`
 	ScaleSets []Line `json:"scaleSets"`
@@ -57,8 +53,7 @@ type Report struct {
 // write writes the report as a table, or in a structured format.
 func (r *Report) write(to io.Writer, o *flags.Output) error {
 	if o.Structured() {
-		r.APIVersion, r.Kind = flags.Version, "ImageReport"
-		return o.Print(to, r)
+		return o.PrintAs(to, "ImageReport", r)
 	}
 	table := tabwriter.NewWriter(to, 0, 0, 3, ' ', 0)
 	_, _ = fmt.Fprintln(table, "SCALE SET\tOLD IMAGE\tNEW IMAGE\tOUTCOME\tMESSAGE")
