@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 )
 
 // Feed keeps objects up to date by watches, for commands that follow them. Reads of its Source begin the watches.
@@ -28,8 +30,6 @@ type Feed struct {
 	changed chan struct{}
 	// start runs an informer.
 	start func(cache.SharedIndexInformer)
-
-	mu sync.Mutex
 }
 
 // watched is one watched list.
@@ -39,8 +39,8 @@ type watched struct {
 	failed chan error
 	// denied is why the list may not be read.
 	denied error
-	// trouble is why the list may be out of date. The feed's mutex guards it.
-	trouble error
+	// trouble is why the list may be out of date; nil, or nil inside, if it is not.
+	trouble atomic.Pointer[error]
 }
 
 // Follow makes the source answer reads from watches while the feed runs.
@@ -111,10 +111,8 @@ func (f *Feed) objects(ctx context.Context, name string, from listWatch, transfo
 // Trouble says why the objects may be out of date: the trouble of the first watch by name that has any; nil if none has. It is called between
 // reads.
 func (f *Feed) Trouble() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(f.watched)) {
-		if err := f.watched[name].trouble; err != nil {
+		if err := ptr.Deref(f.watched[name].trouble.Load(), nil); err != nil {
 			return err
 		}
 	}
@@ -123,18 +121,13 @@ func (f *Feed) Trouble() error {
 
 // report notes that a watch has news, or its trouble.
 func (f *Feed) report(w *watched, trouble error) {
-	f.mu.Lock()
-	w.trouble = trouble
-	f.mu.Unlock()
+	w.trouble.Store(&trouble)
 	f.wake()
 }
 
 // recovered notes that a list or watch began again, if there is no error.
 func (f *Feed) recovered(w *watched, err error) {
-	f.mu.Lock()
-	troubled := w.trouble != nil
-	f.mu.Unlock()
-	if err == nil && troubled {
+	if err == nil && ptr.Deref(w.trouble.Load(), nil) != nil {
 		f.report(w, nil)
 	}
 }

@@ -79,7 +79,8 @@ func readOwn[T any](ctx context.Context, src *Source, k *Kind, o metav1.ListOpti
 
 // ReadNodes returns all nodes; nil when they may not be listed.
 func (src *Source) ReadNodes(ctx context.Context) ([]corev1.Node, error) {
-	nodes, err := read(ctx, src, src.Core.Nodes(), metav1.ListOptions{}, Node.Name, trimNode)
+	trim := func(n *corev1.Node) { n.Status.Images, n.Status.VolumesAttached, n.Status.VolumesInUse = nil, nil, nil } // They are large, and not shown.
+	nodes, err := read(ctx, src, src.Core.Nodes(), metav1.ListOptions{}, Node.Name, trim)
 	switch {
 	case apierrors.IsForbidden(err):
 		return nil, nil
@@ -113,11 +114,6 @@ func (src *Source) ReadChecks(ctx context.Context, cluster *view.Cluster, node s
 	}
 	cluster.OwnNode(src.ReadOperatorNode(ctx))
 	return src.ReadPodGates(ctx, cluster, node)
-}
-
-// trimNode removes large fields that are not shown.
-func trimNode(n *corev1.Node) {
-	n.Status.Images, n.Status.VolumesAttached, n.Status.VolumesInUse = nil, nil, nil
 }
 
 // ReadBudgets returns all NodeDisruptionBudgets; none if the kind does not exist.
