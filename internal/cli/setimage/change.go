@@ -191,15 +191,23 @@ func (c *changer) change(ctx context.Context, t *target, from, to string) (chang
 	})
 }
 
-// repeat tries until it is done, or fails with an error that the next try would not mend. It pauses after each try.
+// repeat tries until it is done, or fails with an error that the next try would not mend. It pauses after each try. If the context ends, it
+// returns the cause, with the error of the last try.
 func (c *changer) repeat(ctx context.Context, try func() (done bool, err error)) error {
 	for {
 		done, err := try()
 		if done || err != nil && !isTransient(err) {
 			return err
 		}
-		if err := c.pause(ctx, err); err != nil {
-			return err
+		select {
+		case <-ctx.Done():
+		case <-c.clock.After(max(pollInterval, cloud.RetryAfter(err))):
+		}
+		switch {
+		case ctx.Err() != nil && err != nil:
+			return fmt.Errorf("%w; last: %w", context.Cause(ctx), err)
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
 		}
 	}
 }
@@ -207,21 +215,6 @@ func (c *changer) repeat(ctx context.Context, try func() (done bool, err error))
 // limit returns a context that ends after the timeout.
 func (c *changer) limit(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, c.timeout, fmt.Errorf("it took longer than %s", c.timeout))
-}
-
-// pause waits before the next request. If the context ends, it returns the cause, with the error of the last request.
-func (c *changer) pause(ctx context.Context, last error) error {
-	select {
-	case <-ctx.Done():
-	case <-c.clock.After(max(pollInterval, cloud.RetryAfter(last))):
-	}
-	switch {
-	case ctx.Err() == nil:
-		return nil
-	case last != nil:
-		return fmt.Errorf("%w; last: %w", context.Cause(ctx), last)
-	}
-	return context.Cause(ctx)
 }
 
 // restore restores the old image of the scale sets that have, or may have, the new one, the last changed first. It returns the error that made
