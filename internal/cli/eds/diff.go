@@ -59,10 +59,11 @@ type side struct {
 
 // showDiff shows the difference.
 func (c *command) showDiff(ctx context.Context, active, canary side) error {
+	colour := text.TerminalOf(c.Out).Colour
 	heading := text.Lines{{
 		text.Plain.Of("Diffing between "), text.Green.Of(active.name + " (active)"), text.Plain.Of(" and "), text.Yellow.Of(canary.name + " (canary)"),
 	}}
-	if err := heading.Print(c.Out); err != nil {
+	if _, err := c.Out.Write(heading.Text(0, colour)); err != nil {
 		return err
 	}
 	if string(active.text) == string(canary.text) {
@@ -84,7 +85,7 @@ func (c *command) showDiff(ctx context.Context, active, canary side) error {
 	program := strings.Fields(os.Getenv(external))
 	if len(program) == 0 {
 		program = []string{"diff", "-y", "--color=never"}
-		if text.TerminalOf(c.Out).Colour {
+		if colour {
 			program[2] = "--color=always"
 		}
 	}

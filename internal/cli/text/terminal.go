@@ -36,9 +36,3 @@ func (t Terminal) Size() (width, height int) {
 	}
 	return width, height
 }
-
-// Print writes the lines to a stream.
-func (all Lines) Print(out io.Writer) error {
-	_, err := out.Write(all.Text(0, TerminalOf(out).Colour))
-	return err
-}
