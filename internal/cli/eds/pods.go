@@ -98,8 +98,15 @@ func podRows(pods []corev1.Pod, nodes []corev1.Node, which string) []row {
 		if notReady {
 			reason = cmp.Or(reason, waitReasons(p, false))
 		}
-		total, waiting, restarts := containerCounts(p)
-		node := view.NodeOf(p)
+		var waiting []string
+		var restarts int32
+		for _, c := range p.Status.ContainerStatuses {
+			restarts += c.RestartCount
+			if !c.Ready {
+				waiting = append(waiting, c.Name)
+			}
+		}
+		total, node := len(p.Status.ContainerStatuses), view.NodeOf(p)
 		p.APIVersion, p.Kind = corev1.SchemeGroupVersion.String(), source.Pod.Name
 		rows[i] = row{
 			object: p,
@@ -125,17 +132,6 @@ func podNotReady(p *corev1.Pod) (bool, string) {
 		}
 	}
 	return false, ""
-}
-
-// containerCounts counts a pod's containers and their restarts, and names those that are not ready.
-func containerCounts(p *corev1.Pod) (total int, notReady []string, restarts int32) {
-	for _, c := range p.Status.ContainerStatuses {
-		restarts += c.RestartCount
-		if !c.Ready {
-			notReady = append(notReady, c.Name)
-		}
-	}
-	return len(p.Status.ContainerStatuses), notReady, restarts
 }
 
 // waitReasons returns what the containers of a pod wait for, or why it is not scheduled. If detailed, it adds the kubelet's messages.

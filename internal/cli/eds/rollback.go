@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/internal/cli/source"
@@ -142,10 +143,7 @@ func previousRevision(
 
 // lastActive returns when a revision became active, or was replaced; zero if it never was active.
 func lastActive(r *edsv1.ExtendedDaemonSetReplicaSet) time.Time {
-	if active := edsv1.FindCondition(r.Status.Conditions, edsv1.ConditionActive); active != nil {
-		return active.LastTransitionTime.Time
-	}
-	return time.Time{}
+	return ptr.Deref(edsv1.FindCondition(r.Status.Conditions, edsv1.ConditionActive), edsv1.Condition{}).LastTransitionTime.Time
 }
 
 // completeRevision offers the revisions of the ExtendedDaemonSet on the command line.
