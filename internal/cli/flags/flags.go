@@ -28,9 +28,7 @@ func (c *Choice) Add(cmd *cobra.Command, name, usage string, values ...string) {
 
 func add(cmd *cobra.Command, v pflag.Value, name, short, usage string, values []string) {
 	cmd.PersistentFlags().VarP(v, name, short, usage)
-	if err := cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err) // The flag does not exist.
-	}
+	_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // It fails only without the flag.
 }
 
 // Set implements pflag.Value.
