@@ -134,10 +134,7 @@ func (l *live) show(s *shown, note string, now time.Time) {
 		f.Add(text.Dim.Format("… and %d more lines", hidden))
 	}
 	// On some terminals a line of full width wraps.
-	l.paint(append(f, bottom...), width-1)
-}
-
-func (l *live) paint(f text.Lines, width int) {
+	f, width = append(f, bottom...), width-1
 	var out bytes.Buffer
 	if l.rows > 0 {
 		fmt.Fprintf(&out, upTo, l.rows)
