@@ -76,7 +76,7 @@ func (c *command) newGetOf(cmd *cobra.Command, of columns, rowOf func(*unstructu
 			case len(items) == 0 && found && named.Name != "":
 				return nil, fmt.Errorf("%s %s has been deleted", of.kind.Name, named.Name)
 			case len(items) == 0 && named.Name != "":
-				return nil, src.NotFound(ctx, of.kind, named.Name)
+				return nil, src.NotFound(ctx, named.Name, of.kind)
 			case len(items) == 0 && !s.watch:
 				fmt.Fprintln(c.ErrOut, src.Nothing(of.kind.Name+"s"))
 			}

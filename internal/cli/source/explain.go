@@ -39,12 +39,8 @@ func isObjectNotFound(err error) bool {
 	return ok && apierrors.IsNotFound(err) && answer.Status().Details != nil && answer.Status().Details.Name != ""
 }
 
-// NotFound is the error that there is no object of the name. It lists namespaces that have one. Without a kind it may be any rollout.
-func (src *Source) NotFound(ctx context.Context, kind *Kind, name string) error {
-	kinds := Rollouts
-	if kind != nil {
-		kinds = []*Kind{kind}
-	}
+// NotFound is the error that there is no object of the name and any of these kinds. It lists namespaces that have one.
+func (src *Source) NotFound(ctx context.Context, name string, kinds ...*Kind) error {
 	k := kinds[0]
 	switch {
 	case !k.Namespaced:

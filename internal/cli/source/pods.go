@@ -5,6 +5,7 @@ package source
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -62,12 +63,8 @@ func (src *Source) podsOf(ctx context.Context, eds *edsv1.ExtendedDaemonSet) ([]
 		return pods, err
 	}
 	others, err := src.readPods(ctx, eds.Namespace, metav1.ListOptions{LabelSelector: "!" + edsv1.LabelName})
-	for i := range others {
-		if view.TakesOver(eds, &others[i]) {
-			pods = append(pods, others[i])
-		}
-	}
-	return pods, err
+	others = slices.DeleteFunc(others, func(p corev1.Pod) bool { return !view.TakesOver(eds, &p) })
+	return append(pods, others...), err
 }
 
 // OnNode selects the pods on a node; all pods if it is empty.

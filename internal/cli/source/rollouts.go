@@ -30,10 +30,11 @@ type Found struct {
 // and notes name them. It fails if nothing is found and Plans can't be listed, or if a named rollout does not exist.
 func (src *Source) ReadRollouts(ctx context.Context, named Target) (f Found, err error) {
 	var errPlans error
-	for _, k := range Rollouts {
-		if named.Kind != nil && named.Kind != k {
-			continue
-		}
+	kinds := Rollouts
+	if named.Kind != nil {
+		kinds = []*Kind{named.Kind}
+	}
+	for _, k := range kinds {
 		switch k {
 		case Plan:
 			f.Plans, err = readOwn[upgradev1.Plan](ctx, src, k, Named(named.Name))
@@ -58,7 +59,7 @@ func (src *Source) ReadRollouts(ctx context.Context, named Target) (f Found, err
 	case errPlans != nil:
 		return f, errPlans
 	case named.Name != "":
-		return f, src.NotFound(ctx, named.Kind, named.Name)
+		return f, src.NotFound(ctx, named.Name, kinds...)
 	}
 	return f, nil
 }

@@ -183,7 +183,7 @@ func GetAs[T any](ctx context.Context, src *Source, k *Kind, name string) (*T, e
 func (src *Source) Get(ctx context.Context, k *Kind, name string) (*unstructured.Unstructured, error) {
 	o, err := src.Of(k).Get(ctx, name, metav1.GetOptions{})
 	if isObjectNotFound(err) {
-		return nil, src.NotFound(ctx, k, name)
+		return nil, src.NotFound(ctx, name, k)
 	}
 	return o, Explain(k, err)
 }
@@ -233,7 +233,7 @@ func (src *Source) Find(ctx context.Context, named Target, kinds ...*Kind) (Obje
 	case failed != nil:
 		return Object{}, failed
 	}
-	err := src.NotFound(ctx, nil, named.Name)
+	err := src.NotFound(ctx, named.Name, Rollouts...)
 	if kinds[0] == Node {
 		err = fmt.Errorf("%s %s not found, and %w", Node.Name, named.Name, err)
 	}
