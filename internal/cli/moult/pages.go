@@ -93,11 +93,7 @@ func (c *Pages) Run(ctx context.Context) error {
 
 // read reads the cluster.
 func (c *Pages) read(ctx context.Context, now time.Time) (*dashboard.State, error) {
-	found, err := c.src.ReadRollouts(ctx, source.Target{})
-	if err != nil {
-		return nil, err
-	}
-	cluster, err := c.src.ReadCluster(ctx, found, nil, now)
+	cluster, err := c.src.ReadNamed(ctx, source.Target{}, nil, now)
 	if err == nil && cluster.Nodes() != nil {
 		err = c.src.ReadChecks(ctx, cluster, "")
 	}

@@ -85,11 +85,7 @@ func (c *command) read(ctx context.Context, src *source.Source, named source.Tar
 
 // readShown reads the cluster. If a rollout is named, it returns only the budgets that select its nodes.
 func readShown(ctx context.Context, src *source.Source, named source.Target, now time.Time) (*shown, error) {
-	found, err := src.ReadRollouts(ctx, named)
-	if err != nil {
-		return nil, err
-	}
-	cluster, err := src.ReadCluster(ctx, found, view.AtRest, now)
+	cluster, err := src.ReadNamed(ctx, named, view.AtRest, now)
 	if err != nil {
 		return nil, err
 	}

@@ -35,12 +35,8 @@ While the node waits, its place in the order and every check follow: ✓ passed,
 
 func (c *command) why(ctx context.Context, src *source.Source, node source.Target, output *flags.Output) error {
 	src.Namespace = "" // Rollouts of any namespace may select the node.
-	found, err := src.ReadRollouts(ctx, source.Target{})
-	if err != nil {
-		return err
-	}
 	now := c.clock.Now()
-	cluster, err := src.ReadCluster(ctx, found, nil, now)
+	cluster, err := src.ReadNamed(ctx, source.Target{}, nil, now)
 	if err != nil {
 		return err
 	}

@@ -91,6 +91,15 @@ func (src *Source) ReadNodes(ctx context.Context) ([]corev1.Node, error) {
 	return nodes, nil
 }
 
+// ReadNamed returns the cluster as ReadCluster does, with the rollouts that ReadRollouts returns.
+func (src *Source) ReadNamed(ctx context.Context, named Target, skip func(*edsv1.ExtendedDaemonSet) bool, now time.Time) (*view.Cluster, error) {
+	found, err := src.ReadRollouts(ctx, named)
+	if err != nil {
+		return nil, err
+	}
+	return src.ReadCluster(ctx, found, skip, now)
+}
+
 // ReadCluster returns the rollouts with the nodes, the budgets, and the pods of ExtendedDaemonSets, apart from those that skip selects.
 func (src *Source) ReadCluster(
 	ctx context.Context, found Found, skip func(*edsv1.ExtendedDaemonSet) bool, now time.Time,
