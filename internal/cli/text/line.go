@@ -59,7 +59,12 @@ func (l Line) Width() (columns int) {
 
 // write writes the line without blanks at its end, cut to this width; 0 does not cut.
 func (l Line) write(to *bytes.Buffer, width int, colour bool) {
-	l = l.trimmed()
+	l = slices.Clone(l)
+	for i, p := range slices.Backward(l) {
+		if l[i].Text = strings.TrimRight(p.Text, " "); l[i].Text != "" {
+			break
+		}
+	}
 	cut := width > 0 && l.Width() > width
 	room := width
 	for _, p := range l {
@@ -69,7 +74,7 @@ func (l Line) write(to *bytes.Buffer, width int, colour bool) {
 		} else {
 			room -= n
 		}
-		if colour && p.Style != Plain {
+		if colour && p.Style != Plain && text != "" {
 			text = "\x1b[" + string(p.Style) + "m" + text + "\x1b[0m"
 		}
 		to.WriteString(text)
@@ -77,18 +82,6 @@ func (l Line) write(to *bytes.Buffer, width int, colour bool) {
 			return
 		}
 	}
-}
-
-func (l Line) trimmed() Line {
-	l = slices.Clone(l)
-	for len(l) > 0 {
-		last := &l[len(l)-1]
-		if last.Text = strings.TrimRight(last.Text, " "); last.Text != "" {
-			break
-		}
-		l = l[:len(l)-1]
-	}
-	return l
 }
 
 // Clean replaces each control character with a blank, so that messages of other programs can't move the cursor.
