@@ -30,8 +30,7 @@ func (c *command) newGet() *cobra.Command {
 		Example: `  kubectl eds get
   kubectl eds get agent -n monitoring --watch
   kubectl eds get -A -o wide`,
-	}, columns{
-		kind: source.DaemonSet,
+	}, source.DaemonSet, columns{
 		cells: []string{
 			"Namespace", "Name", "Desired", "Current", "Ready", "Up-to-date", "Available", "Ignored unresponsive nodes", "Status", "Reason", "Active RS", "Canary RS",
 		},
@@ -47,15 +46,14 @@ func (c *command) newGetERS() *cobra.Command {
 -o wide also shows the hash of the template, the containers, their images and the selector of nodes.`,
 		Example: `  kubectl eds get-ers
   kubectl eds get-ers agent-7xk2p -n monitoring -o yaml`,
-	}, columns{
-		kind:  source.ReplicaSet,
+	}, source.ReplicaSet, columns{
 		cells: []string{"Namespace", "Name", "Desired", "Current", "Ready", "Available", "Ignored unresponsive nodes", "Status"},
 		wide:  []string{"Template hash", "Containers", "Images", "Node selector"},
 	}, revisionRow)
 }
 
 // newGetOf returns the verb that shows objects of one kind.
-func (c *command) newGetOf(cmd *cobra.Command, of columns, rowOf func(*unstructured.Unstructured) row) *cobra.Command {
+func (c *command) newGetOf(cmd *cobra.Command, kind *source.Kind, of columns, rowOf func(*unstructured.Unstructured) row) *cobra.Command {
 	cmd.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) > 1 {
 			return errors.New("either one or no arguments are allowed")
@@ -65,20 +63,20 @@ func (c *command) newGetOf(cmd *cobra.Command, of columns, rowOf func(*unstructu
 	s := &listing{command: c, columns: of}
 	s.addFlags(cmd, true)
 	source.AddAllNamespaces(cmd)
-	return source.Verb(c.cluster, cmd, []*source.Kind{of.kind}, func(ctx context.Context, src *source.Source, named source.Target) error {
+	return source.Verb(c.cluster, cmd, []*source.Kind{kind}, func(ctx context.Context, src *source.Source, named source.Target) error {
 		found := false
 		s.single = named.Name != "" && src.Namespace != ""
 		return s.show(ctx, src, func() ([]row, error) {
-			items, err := source.Read[unstructured.Unstructured](ctx, src, of.kind, source.Named(named.Name))
+			items, err := source.Read[unstructured.Unstructured](ctx, src, kind, source.Named(named.Name))
 			switch {
 			case err != nil:
-				return nil, source.Explain(of.kind, err)
+				return nil, source.Explain(kind, err)
 			case len(items) == 0 && found && named.Name != "":
-				return nil, fmt.Errorf("%s %s has been deleted", of.kind.Name, named.Name)
+				return nil, fmt.Errorf("%s %s has been deleted", kind.Name, named.Name)
 			case len(items) == 0 && named.Name != "":
-				return nil, src.NotFound(ctx, named.Name, of.kind)
+				return nil, src.NotFound(ctx, named.Name, kind)
 			case len(items) == 0 && !s.watch:
-				fmt.Fprintln(c.ErrOut, src.Nothing(of.kind.Name+"s"))
+				fmt.Fprintln(c.ErrOut, src.Nothing(kind.Name+"s"))
 			}
 			found = true
 			rows := make([]row, len(items))
@@ -95,7 +93,6 @@ const changeCause = "kubernetes.io/change-cause"
 
 func (c *command) newHistory() *cobra.Command {
 	s := &listing{command: c, columns: columns{
-		kind:  source.ReplicaSet,
 		cells: []string{"Revision", "Name", "Status", "Reason", "In spec", "Current", "Ready", "Images", "Change cause"},
 		wide:  []string{"Template hash", "Containers", "Node selector"},
 	}}

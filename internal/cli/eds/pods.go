@@ -30,7 +30,6 @@ const (
 )
 
 var podColumns = columns{
-	kind:  source.Pod,
 	cells: []string{"Pod", "Ready", "Phase", "Reason", "Not ready containers", "Restarts", "Node", "Node Ready"},
 	wide:  []string{"IP", "Revision", "Waits for"},
 }

@@ -31,7 +31,6 @@ type row struct {
 
 // columns are the headers of a table: those before the age, and with -o wide those after it.
 type columns struct {
-	kind        *source.Kind
 	cells, wide []string
 }
 
@@ -109,18 +108,18 @@ func (s *listing) takeChanged(rows []row) []row {
 
 // print writes rows in the chosen format. Without --watch, formats for programs print one list, or the object that was named.
 func (s *listing) print(rows []row) error {
-	if !s.output.Structured() {
+	switch {
+	case !s.output.Structured():
 		return s.printTable(rows)
-	}
-	objects := make([]metav1.Object, len(rows))
-	for i := range rows {
-		objects[i] = rows[i].object
-	}
-	if !s.watch && !s.single {
+	case !s.watch && !s.single:
+		objects := make([]metav1.Object, len(rows))
+		for i, r := range rows {
+			objects[i] = r.object
+		}
 		return s.output.Print(s.Out, flags.List(objects))
 	}
-	for _, o := range objects {
-		if err := s.output.Print(s.Out, o); err != nil {
+	for _, r := range rows {
+		if err := s.output.Print(s.Out, r.object); err != nil {
 			return err
 		}
 	}
