@@ -76,16 +76,13 @@ func follow(ctx context.Context, clk clock.WithTicker, src *source.Source, named
 
 // isOver reports whether all rollouts are complete, and fails when one is stalled.
 func isOver(rollouts []view.Rollout) (bool, error) {
-	complete := 0
 	for _, r := range rollouts {
 		if r.State == view.Stalled {
 			return true, exitError{fmt.Errorf("%s %s is stalled: %s", r.Kind, r.FullName(), text.Clean(r.Message)), exitStalled}
 		}
-		if r.State == view.Complete {
-			complete++
-		}
 	}
-	return complete > 0 && complete == len(rollouts), nil
+	isOpen := func(r view.Rollout) bool { return r.State != view.Complete }
+	return len(rollouts) > 0 && !slices.ContainsFunc(rollouts, isOpen), nil
 }
 
 // ANSI sequences.
