@@ -17,9 +17,6 @@ import (
 	"moult.dev/moult/internal/cli/source"
 )
 
-// completes is the prefix of the program name under which kubectl asks for completions of a plugin.
-const completes = "kubectl_complete-"
-
 // commandFor returns the command for a command line. The first word is the name of the program:
 //
 //	kubectl-eds                                   kubectl eds
@@ -28,7 +25,7 @@ const completes = "kubectl_complete-"
 //	kubectl-moult, and any other                  kubectl moult
 func commandFor(args []string) *cobra.Command {
 	name := strings.TrimSuffix(filepath.Base(args[0]), ".exe")
-	plugin, completing := strings.CutPrefix(name, completes)
+	plugin, completing := strings.CutPrefix(name, "kubectl_complete-")
 	create := moult.NewCommand
 	switch {
 	case name == "kubectl-eds" || completing && plugin == "eds":
