@@ -50,7 +50,12 @@ func (src *Source) NotFound(ctx context.Context, name string, kinds ...*Kind) er
 	}
 	err := fmt.Errorf("%s %s/%s not found", k.Name, src.Namespace, name)
 	for _, k := range kinds {
-		if others := src.elsewhere(ctx, k, name); len(others) > 0 {
+		if !k.Namespaced {
+			continue
+		}
+		namespaces := sets.New[string]()
+		_ = Each(ctx, src.In("", k), Named(name), func(o *metav1.PartialObjectMetadata) { namespaces.Insert(o.Namespace) }) // It is only a hint.
+		if others := sets.List(namespaces.Delete(src.Namespace)); len(others) > 0 {
 			err = fmt.Errorf("%w; %s %s is in %s: use -n", err, k.Name, name, strings.Join(others, ", "))
 		}
 	}
@@ -63,14 +68,4 @@ func (src *Source) Nothing(called string) string {
 		return "No " + called + " in any namespace."
 	}
 	return "No " + called + " in namespace " + src.Namespace + ": -A shows those of all namespaces."
-}
-
-// elsewhere lists the other namespaces that have an object of the name.
-func (src *Source) elsewhere(ctx context.Context, k *Kind, name string) []string {
-	if !k.Namespaced {
-		return nil
-	}
-	namespaces := sets.New[string]()
-	_ = Each(ctx, src.In("", k), Named(name), func(o *metav1.PartialObjectMetadata) { namespaces.Insert(o.Namespace) }) // It is only a hint.
-	return sets.List(namespaces.Delete(src.Namespace))
 }

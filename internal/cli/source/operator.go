@@ -17,14 +17,9 @@ import (
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 )
 
-const (
-	labelName    = "app.kubernetes.io/name"
-	labelVersion = "app.kubernetes.io/version"
-)
-
 // ReadLabelled returns the objects of a kind that have this label app.kubernetes.io/name, of all namespaces.
 func ReadLabelled[T any](ctx context.Context, src *Source, k *Kind, name string) (all []T, err error) {
-	err = Each(ctx, src.In("", k), metav1.ListOptions{LabelSelector: labelName + "=" + name}, func(o *T) { all = append(all, *o) })
+	err = Each(ctx, src.In("", k), metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + name}, func(o *T) { all = append(all, *o) })
 	return all, err
 }
 
@@ -36,7 +31,7 @@ func OperatorVersion(d *appsv1.Deployment) string {
 			return tagged.Tag()
 		}
 	}
-	return cmp.Or(d.Labels[labelVersion], "unknown")
+	return cmp.Or(d.Labels["app.kubernetes.io/version"], "unknown")
 }
 
 // PlansNamespace is where the Lease of an operator is that runs in a namespace of its own.

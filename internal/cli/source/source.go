@@ -267,12 +267,6 @@ func (src *Source) User(ctx context.Context) (string, error) {
 // isHidden reports whether an error says that a kind does not exist or may not be read.
 func isHidden(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) }
 
-// Requests a second that a command may make, and how many at once. The API server's own fairness bounds them as well.
-const (
-	qps   = 50
-	burst = 100
-)
-
 // Config says which cluster and namespace a command uses.
 type Config interface {
 	// Load returns the client configuration and the default namespace.
@@ -297,6 +291,6 @@ func (f *Flags) Load() (*rest.Config, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	config.QPS, config.Burst = qps, burst
+	config.QPS, config.Burst = 50, 100 // The API server's own fairness bounds requests as well.
 	return config, namespace, nil
 }

@@ -9,6 +9,8 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/metadata"
+
+	"moult.dev/moult/internal/cli/text"
 )
 
 // allNamespaces is the flag of commands that show objects of all namespaces.
@@ -69,14 +71,13 @@ func Complete(cluster Config, kinds ...*Kind) cobra.CompletionFunc {
 		if err != nil {
 			return nil, none
 		}
-		all, _ := cmd.Flags().GetBool(allNamespaces)
+		if all, _ := cmd.Flags().GetBool(allNamespaces); all {
+			namespace = ""
+		}
 		for i, k := range kinds {
-			within := namespace
-			if all || !k.Namespaced {
-				within = ""
-			}
+			objects := client.Resource(k.Resource).Namespace(text.When(k.Namespaced, "%s", namespace))
 			// What can't be listed is not offered.
-			_ = Each(cmd.Context(), client.Resource(k.Resource).Namespace(within), metav1.ListOptions{}, func(o *metav1.PartialObjectMetadata) {
+			_ = Each(cmd.Context(), objects, metav1.ListOptions{}, func(o *metav1.PartialObjectMetadata) {
 				name := o.Name
 				if i > 0 {
 					name = k.Short(name)
