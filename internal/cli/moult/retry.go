@@ -142,10 +142,9 @@ func (c *steerCommand) failuresOf(ctx context.Context, named source.Target) ([]f
 }
 
 func list(failures []failure) string {
-	const few = 10
 	var all []string
 	for _, f := range failures {
 		all = append(all, f.name+" ("+string(f.reason)+")")
 	}
-	return text.Some(few, all, ", ")
+	return text.Some(10, all, ", ")
 }

@@ -79,7 +79,5 @@ func open(ctx context.Context, address string) {
 	if opener == nil {
 		opener = []string{"xdg-open"}
 	}
-	if err := exec.CommandContext(ctx, opener[0], append(opener[1:], address)...).Start(); err != nil {
-		return // The address was printed.
-	}
+	_ = exec.CommandContext(ctx, opener[0], append(opener[1:], address)...).Start() // If it fails, the address was printed.
 }
