@@ -45,8 +45,7 @@ type listing struct {
 	// single is true if one object is named: -o json and yaml then print it without a list around it.
 	single bool
 
-	table  *tabwriter.Writer
-	headed bool
+	table *tabwriter.Writer
 	// shown is what a watch has written last of each object.
 	shown map[string]string
 }
@@ -69,6 +68,7 @@ func (s *listing) one(
 // show writes the rows, and with --watch those that change, until the context ends.
 func (s *listing) show(ctx context.Context, src *source.Source, read func() ([]row, error)) error {
 	s.table, s.shown = newTable(s.Out), map[string]string{}
+	s.writeLine(s.columns.cells, "Age", s.columns.wide, strings.ToUpper)
 	look := func() (done bool, err error) {
 		rows, err := read()
 		if err != nil {
@@ -126,12 +126,8 @@ func (s *listing) print(rows []row) error {
 	return nil
 }
 
-// printTable writes rows as a table, the first time with its header.
+// printTable writes rows as a table, the first time after its header.
 func (s *listing) printTable(rows []row) error {
-	if !s.headed {
-		s.writeLine(s.columns.cells, "Age", s.columns.wide, strings.ToUpper)
-		s.headed = true
-	}
 	for _, r := range rows {
 		s.writeLine(r.cells, ageText(s.clock.Now().Sub(r.object.GetCreationTimestamp().Time)), r.wide, text.Clean)
 	}
