@@ -79,9 +79,7 @@ func (c *previewCommand) drains(ctx context.Context, s *subject, steps []view.St
 	}
 	var budgets []policyv1.PodDisruptionBudget
 	if len(steps) > 0 && !options.DisableEviction {
-		err := source.Each(ctx, c.src.In("", source.PodBudget), metav1.ListOptions{}, func(b *policyv1.PodDisruptionBudget) {
-			budgets = append(budgets, *b)
-		})
+		budgets, err = source.ReadIn[policyv1.PodDisruptionBudget](ctx, c.src, metav1.NamespaceAll, source.PodBudget, metav1.ListOptions{})
 		if err != nil {
 			fmt.Fprintln(c.ErrOut, "PodDisruptionBudgets can't be listed: which of them would hold a drain is not known.")
 		}

@@ -18,9 +18,8 @@ import (
 )
 
 // ReadLabelled returns the objects of a kind that have this label app.kubernetes.io/name, of all namespaces.
-func ReadLabelled[T any](ctx context.Context, src *Source, k *Kind, name string) (all []T, err error) {
-	err = Each(ctx, src.In("", k), metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + name}, func(o *T) { all = append(all, *o) })
-	return all, err
+func ReadLabelled[T any](ctx context.Context, src *Source, k *Kind, name string) ([]T, error) {
+	return ReadIn[T](ctx, src, metav1.NamespaceAll, k, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + name})
 }
 
 // OperatorVersion is the version that an operator runs: the tag of its image, or without one the label of its Deployment.

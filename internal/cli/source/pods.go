@@ -23,7 +23,7 @@ func (src *Source) ReadDaemons(
 	ctx context.Context, sets []edsv1.ExtendedDaemonSet, skip func(*edsv1.ExtendedDaemonSet) bool,
 ) (view.Daemons, error) {
 	d := view.Daemons{Sets: sets, Pods: map[types.NamespacedName][]corev1.Pod{}}
-	in := &Source{Client: src.Client, feed: src.feed}
+	var namespace string
 	var err error
 	for i := range sets {
 		eds := &sets[i]
@@ -31,9 +31,9 @@ func (src *Source) ReadDaemons(
 			continue
 		}
 		if len(d.Pods) == 0 {
-			in.Namespace = eds.Namespace
-		} else if in.Namespace != eds.Namespace {
-			in.Namespace = ""
+			namespace = eds.Namespace
+		} else if namespace != eds.Namespace {
+			namespace = ""
 		}
 		d.Pods[types.NamespacedName{Namespace: eds.Namespace, Name: eds.Name}], err = src.podsOf(ctx, eds)
 	}
@@ -41,10 +41,10 @@ func (src *Source) ReadDaemons(
 		return d, nil
 	}
 	if err == nil {
-		d.Revisions, err = Read[edsv1.ExtendedDaemonSetReplicaSet](ctx, in, ReplicaSet, metav1.ListOptions{})
+		d.Revisions, err = ReadIn[edsv1.ExtendedDaemonSetReplicaSet](ctx, src, namespace, ReplicaSet, metav1.ListOptions{})
 	}
 	if err == nil {
-		d.Settings, err = Read[edsv1.ExtendedDaemonsetSetting](ctx, in, Setting, metav1.ListOptions{})
+		d.Settings, err = ReadIn[edsv1.ExtendedDaemonsetSetting](ctx, src, namespace, Setting, metav1.ListOptions{})
 	}
 	switch {
 	case err == nil:

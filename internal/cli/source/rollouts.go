@@ -70,7 +70,7 @@ func readOwn[T any](ctx context.Context, src *Source, k *Kind, o metav1.ListOpti
 	if !apierrors.IsForbidden(err) || src.Namespace != metav1.NamespaceAll || src.Own == "" {
 		return all, err
 	}
-	own, errOwn := Read[T](ctx, &Source{Client: src.Client, Core: src.Core, Namespace: src.Own, feed: src.feed}, k, o)
+	own, errOwn := ReadIn[T](ctx, src, src.Own, k, o)
 	if errOwn != nil {
 		return nil, err
 	}

@@ -101,7 +101,12 @@ func Each[T any, L runtime.Object](ctx context.Context, from Lister[L], o metav1
 
 // Read returns objects of a kind in the namespace of the command line.
 func Read[T any](ctx context.Context, src *Source, k *Kind, o metav1.ListOptions) ([]T, error) {
-	return read[T](ctx, src, src.Of(k), o, src.Namespace+"/"+k.Name, func(*T) {})
+	return ReadIn[T](ctx, src, src.Namespace, k, o)
+}
+
+// ReadIn returns objects of a kind in a namespace, or in all if it is empty.
+func ReadIn[T any](ctx context.Context, src *Source, namespace string, k *Kind, o metav1.ListOptions) ([]T, error) {
+	return read[T](ctx, src, src.In(namespace, k), o, namespace+"/"+k.Name, func(*T) {})
 }
 
 // read lists objects, or takes them from the watch called name. trim removes unneeded fields from each.
