@@ -40,10 +40,7 @@ func (s Style) Format(format string, args ...any) Piece { return s.Of(fmt.Sprint
 
 // When returns formatted text in this style if the condition holds; else nothing.
 func (s Style) When(holds bool, format string, args ...any) Piece {
-	if !holds {
-		return Piece{}
-	}
-	return s.Format(format, args...)
+	return s.Of(When(holds, format, args...))
 }
 
 // Line is one line of output.
