@@ -100,10 +100,7 @@ func Arg(kind, namespace, name string) string {
 			name = k.Short(name)
 		}
 	}
-	if namespace == "" {
-		return name
-	}
-	return name + " -n " + namespace
+	return name + text.When(namespace != "", " -n %s", namespace)
 }
 
 // Target is an object that a command line names.
