@@ -30,8 +30,8 @@ type verb struct {
 	annotation, value, opposite string
 	// done is printed afterwards. already is the error if the annotation has the value.
 	done, already string
-	// check returns why the verb is not possible now.
-	check func(*edsv1.ExtendedDaemonSet) error
+	// refusal is the error while a canary runs. A verb with an annotation and no refusal needs a canary.
+	refusal string
 	// do, if it is set, is done instead of setting the annotation.
 	do func(c *command, ctx context.Context, src *source.Source, eds *edsv1.ExtendedDaemonSet) error
 }
@@ -46,22 +46,22 @@ const (
 var verbs = []verb{
 	{
 		name: "pause-rolling-update", short: "Replace no more outdated pods; pods are still created where there is none",
-		annotation: edsv1.AnnotationRollingUpdatePaused, value: edsv1.True, check: refuseDuringCanary(useCanaryPause),
+		annotation: edsv1.AnnotationRollingUpdatePaused, value: edsv1.True, refusal: useCanaryPause,
 		done: "rolling update is now paused", already: "rolling update already paused",
 	},
 	{
 		name: "unpause-rolling-update", short: "Replace outdated pods again",
-		annotation: edsv1.AnnotationRollingUpdatePaused, value: off, check: refuseDuringCanary(useCanaryPause),
+		annotation: edsv1.AnnotationRollingUpdatePaused, value: off, refusal: useCanaryPause,
 		done: "rolling update is now unpaused", already: "rolling update is not paused; cannot unpause",
 	},
 	{
 		name: "freeze-rollout", short: "Replace no outdated pods and create none, not even on new nodes",
-		annotation: edsv1.AnnotationRolloutFrozen, value: edsv1.True, check: refuseDuringCanary(endCanaryFirst),
+		annotation: edsv1.AnnotationRolloutFrozen, value: edsv1.True, refusal: endCanaryFirst,
 		done: "rollout is now frozen", already: "rollout already frozen",
 	},
 	{
 		name: "unfreeze-rollout", short: "Replace outdated pods, and create pods, again",
-		annotation: edsv1.AnnotationRolloutFrozen, value: off, check: refuseDuringCanary(endCanaryFirst),
+		annotation: edsv1.AnnotationRolloutFrozen, value: off, refusal: endCanaryFirst,
 		done: "rollout is now unfrozen", already: "rollout is not frozen; cannot unfreeze",
 	},
 }
@@ -75,12 +75,12 @@ It applies to this canary only.`,
 	},
 	{
 		name: "pause", short: "Pause the canary: it is not promoted, and no canary pod is created",
-		annotation: edsv1.AnnotationCanaryPaused, value: edsv1.True, opposite: edsv1.AnnotationCanaryUnpaused, check: checkCanary,
+		annotation: edsv1.AnnotationCanaryPaused, value: edsv1.True, opposite: edsv1.AnnotationCanaryUnpaused,
 		done: "deployment paused set to true", already: "canary deployment already paused",
 	},
 	{
 		name: "unpause", short: "Unpause the canary; autoPause does not pause it again",
-		annotation: edsv1.AnnotationCanaryPaused, value: off, opposite: edsv1.AnnotationCanaryUnpaused, check: checkCanary,
+		annotation: edsv1.AnnotationCanaryPaused, value: off, opposite: edsv1.AnnotationCanaryUnpaused,
 		done: "deployment paused set to false", already: "canary deployment is not paused; cannot unpause",
 	},
 	{
@@ -116,8 +116,11 @@ func (c *command) newVerb(v *verb, parents string) *cobra.Command {
 // annotate sets the verb's annotation.
 func (c *command) annotate(ctx context.Context, src *source.Source, name string, v *verb) error {
 	err := writeAnnotations(ctx, src, name, func(eds *edsv1.ExtendedDaemonSet) (map[string]any, error) {
-		if err := v.check(eds); err != nil {
+		switch err := checkCanary(eds); {
+		case v.refusal == "" && err != nil:
 			return nil, err
+		case v.refusal != "" && eds.Status.Canary != nil:
+			return nil, errors.New(v.refusal)
 		}
 		// A canary that autoPause has paused has no annotation.
 		if is := eds.Annotations[v.annotation]; is == v.value || is == "" && v.value == off && v.opposite == "" {
@@ -144,16 +147,6 @@ func checkCanary(eds *edsv1.ExtendedDaemonSet) error {
 		return errors.New("the ExtendedDaemonset does not have an active canary deployment")
 	}
 	return nil
-}
-
-// refuseDuringCanary returns a check with this error for while a canary runs.
-func refuseDuringCanary(refusal string) func(*edsv1.ExtendedDaemonSet) error {
-	return func(eds *edsv1.ExtendedDaemonSet) error {
-		if eds.Status.Canary != nil {
-			return errors.New(refusal)
-		}
-		return nil
-	}
 }
 
 // writeAnnotations sets the annotations of an ExtendedDaemonSet that change returns.
