@@ -149,10 +149,7 @@ func (c *command) run(ctx context.Context, args []string) error {
 	for _, t := range all.sets {
 		report.ScaleSets = append(report.ScaleSets, t.line)
 	}
-	if err := report.write(c.Out, &c.output); err != nil && failed == nil {
-		return err
-	}
-	return failed
+	return cmp.Or(failed, report.write(c.Out, &c.output))
 }
 
 // cloudProvider returns the cloud that flags and environment name.
