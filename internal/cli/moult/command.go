@@ -133,6 +133,15 @@ func (c *command) printTable(rows [][]string) error {
 	return table.Flush()
 }
 
+// printRows writes rows like printTable. If there are none but the titles, it only says that there is nothing.
+func (c *command) printRows(rows [][]string, nothing string) error {
+	if len(rows) == 1 {
+		fmt.Fprintln(c.ErrOut, nothing)
+		return nil
+	}
+	return c.printTable(rows)
+}
+
 // note says what could not be read.
 func (c *command) note(src *source.Source) {
 	for _, note := range src.Notes {

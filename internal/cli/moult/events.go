@@ -35,16 +35,13 @@ The API server keeps Events for an hour, unless it is set otherwise.`,
 			return err
 		case output.Structured():
 			return output.Print(c.Out, flags.List(events))
-		case len(events) == 0:
-			fmt.Fprintln(c.ErrOut, "No Events.")
-			return nil
 		}
 		rows := [][]string{{"LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"}}
 		for _, e := range events {
 			of := strings.ToLower(e.InvolvedObject.Kind) + "/" + e.InvolvedObject.Name
 			rows = append(rows, []string{text.Since(&metav1.Time{Time: lastSeen(&e)}, c.clock.Now()), e.Type, e.Reason, of, strings.TrimSpace(e.Message)})
 		}
-		return c.printTable(rows)
+		return c.printRows(rows, "No Events.")
 	})
 }
 

@@ -33,16 +33,12 @@ The status of a rollout keeps its last 10 runs. Times are in UTC.`,
 			return err
 		}
 		runs := s.rollouts[0].History
-		switch {
-		case output.Structured():
+		if output.Structured() {
 			return output.PrintAs(c.Out, "RolloutHistory", map[string]any{
 				"metadata": metadata{o.GetNamespace(), o.GetName()}, "rollout": o.Kind.Name, "history": append([]v1alpha1.Run{}, runs...),
 			})
-		case len(runs) == 0:
-			fmt.Fprintln(c.ErrOut, "No run yet: no node has been outdated.")
-			return nil
 		}
-		return c.printTable(append([][]string{view.HistoryColumns}, view.HistoryRows(runs)...))
+		return c.printRows(append([][]string{view.HistoryColumns}, view.HistoryRows(runs)...), "No run yet: no node has been outdated.")
 	})
 }
 

@@ -27,14 +27,10 @@ NAME is how other commands name the rollout. -o wide adds the message.`,
 		if err != nil {
 			return err
 		}
-		switch {
-		case output.Structured():
+		if output.Structured() {
 			return output.Print(c.Out, flags.List(newStatusObject(s).Items))
-		case len(s.rollouts) == 0:
-			fmt.Fprintln(c.ErrOut, src.Nothing("rollouts"))
-			return nil
 		}
-		return c.printTable(listRows(s.rollouts, src.Namespace == "", output.Wide()))
+		return c.printRows(listRows(s.rollouts, src.Namespace == "", output.Wide()), src.Nothing("rollouts"))
 	})
 }
 
