@@ -89,9 +89,7 @@ func drawChecked(all []checked) (l text.Lines) {
 	symbols := map[string]text.Piece{checkOK: text.Green.Of("✓ "), checkProblem: text.Red.Of("✗ "), checkUnknown: text.Yellow.Of("? ")}
 	for _, r := range all {
 		l.Add(symbols[r.Result], text.Bold.Of(r.Subject), text.Plain.Of(": "+r.Message))
-		if r.Advice != "" {
-			l.Add(text.Dim.Of("  → " + r.Advice))
-		}
+		l.AddWhen(r.Advice != "", text.Dim.Of("  → "+r.Advice))
 	}
 	return l
 }

@@ -117,13 +117,9 @@ func (l *live) close() {
 func (l *live) show(s *shown, note string, now time.Time) {
 	width, height := l.size()
 	f := frame(s, now, l.all)
-	if len(f) == 0 {
-		f.Add(text.Dim.Of("No rollouts yet."))
-	}
+	f.AddWhen(len(f) == 0, text.Dim.Of("No rollouts yet."))
 	var bottom text.Lines
-	if note != "" {
-		bottom.Add(text.Red.Of(note))
-	}
+	bottom.AddWhen(note != "", text.Red.Of(note))
 	// The line of the cursor stays free, and so does one line of the earlier output.
 	most := max(height-2-len(bottom), smallHeight)
 	if hidden := len(f) - most + 1; hidden > 1 {

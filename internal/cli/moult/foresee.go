@@ -22,9 +22,7 @@ func nodes[T any](all []T) string { return text.Count(len(all), "node") }
 // draw writes what a rollout would do.
 func (c *previewCommand) draw(l *text.Lines, r *result, s *subject, now time.Time) {
 	drawHead(l, r)
-	if r.Problem != "" {
-		l.Add(text.Red.Of("  nothing can start: " + r.Problem))
-	}
+	l.AddWhen(r.Problem != "", text.Red.Of("  nothing can start: "+r.Problem))
 	*l = append(*l, drawNodes(&view.Rollout{Nodes: slices.Concat(r.Failed, r.InTurn)}, now, true)...)
 	c.drawDaemon(l, r)
 	drawSurge(l, r.Surge)
@@ -65,9 +63,7 @@ func drawHead(l *text.Lines, r *result) {
 // drawSteps writes the nodes in order, wave by wave. Nodes beyond the limit are only counted.
 func (c *previewCommand) drawSteps(l *text.Lines, r *result, now time.Time) {
 	if len(r.Steps) == 0 {
-		if r.Creation == nil {
-			l.Add(text.Green.Of("  no node needs a turn"))
-		}
+		l.AddWhen(r.Creation == nil, text.Green.Of("  no node needs a turn"))
 		return
 	}
 	name, inWave := 0, map[string]int{}
@@ -117,9 +113,7 @@ func (c *previewCommand) drawDaemon(l *text.Lines, r *result) {
 		}
 		l.Add(text.Plain.Of("  canary on " + on + ", until " + until))
 	}
-	if r.AtOnceBy != "" && len(r.Steps) > 0 {
-		l.Add(text.Plain.Format("  %s at once (%s)", text.Count(r.AtOnce, "node"), r.AtOnceBy))
-	}
+	l.AddWhen(r.AtOnceBy != "" && len(r.Steps) > 0, text.Plain.Format("  %s at once (%s)", text.Count(r.AtOnce, "node"), r.AtOnceBy))
 	if n := r.Creation; n != nil {
 		l.Add(text.Plain.Format("  %s to get a first pod: %d at once, %d more after each %s, at most %d (slow start)",
 			text.Count(n.Nodes, "node"), n.Limit, n.Increase, n.Interval, n.Most))
@@ -201,9 +195,7 @@ func (c *previewCommand) drawDrains(l *text.Lines, r *result, s *subject) {
 			l.Add(text.Yellow.Of("    ! "+h.Pod), text.Plain.Of("  held by PodDisruptionBudget "+h.Budget+": "+h.Message))
 		}
 	}
-	if blocked {
-		l.Add(text.Plain.Of("  a drain that can't go on " + drainEndText(s)))
-	}
+	l.AddWhen(blocked, text.Plain.Of("  a drain that can't go on "+drainEndText(s)))
 }
 
 // maxPods bounds how many pods and nodes are named in one place.

@@ -25,16 +25,12 @@ var stateStyles = map[view.State]text.Style{view.Complete: text.Green, view.Prog
 func frame(s *shown, now time.Time, all bool) text.Lines {
 	l := drawNeeds(s)
 	for i := range s.rollouts {
-		if len(l) > 0 {
-			l.Add()
-		}
+		l.AddWhen(len(l) > 0)
 		r := &s.rollouts[i]
 		l = slices.Concat(l, drawHeader(r, now), drawNodes(r, now, all))
 	}
 	if len(s.budgets) > 0 {
-		if len(l) > 0 {
-			l.Add()
-		}
+		l.AddWhen(len(l) > 0)
 		l = append(l, drawBudgets(s.budgets, now, all)...)
 	}
 	return l
@@ -322,9 +318,7 @@ func needs(s *shown) []need {
 // drawNeeds writes what needs a person, with the command that helps.
 func drawNeeds(s *shown) (l text.Lines) {
 	for i, n := range needs(s) {
-		if i == 0 {
-			l.Add(text.Bold.Of("Needs a person"))
-		}
+		l.AddWhen(i == 0, text.Bold.Of("Needs a person"))
 		name := cache.NewObjectName(n.Namespace, n.Name).String()
 		l.Add(
 			text.Red.Of("  ! "), text.Plain.Of(n.Kind+" "), text.Bold.Of(name), text.Plain.Of(": "+n.Message),

@@ -130,9 +130,7 @@ func (c *previewCommand) show(ctx context.Context, name string) error {
 	}
 	var l text.Lines
 	for i := range results {
-		if i > 0 {
-			l.Add()
-		}
+		l.AddWhen(i > 0)
 		c.draw(&l, &results[i], subjects[i], now)
 	}
 	return c.print(l)

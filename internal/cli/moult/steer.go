@@ -184,9 +184,7 @@ func drawInTurn(r *view.Rollout) (l text.Lines) {
 			}
 		}
 	}
-	if len(l) == 0 {
-		l.Add(text.Plain.Of("  no node is in a turn"))
-	}
+	l.AddWhen(len(l) == 0, text.Plain.Of("  no node is in a turn"))
 	if len(nodes) > 0 {
 		label, command := optOut(r), "kubectl label node "+strings.Join(nodes, " ")
 		l.Add(text.Dim.Of("  → release those that are not changed yet: " + command + " --overwrite " + label + "=" + upgradev1.LabelDisabled))

@@ -77,9 +77,7 @@ func explain(w *view.Why, now time.Time) text.Lines {
 func drawPart(l *text.Lines, w *view.Why, p *view.Part, now time.Time) {
 	r := &p.Rollout
 	l.Add(append(title(r, r.Version), unitState(p), since(p.Unit.Since, "", now))...)
-	if p.Unit.Message != "" && len(p.Checks) == 0 && len(p.Pods) == 0 { // Else these lines say it.
-		l.Add(text.Plain.Of("  " + p.Unit.Message))
-	}
+	l.AddWhen(p.Unit.Message != "" && len(p.Checks) == 0 && len(p.Pods) == 0, text.Plain.Of("  "+p.Unit.Message)) // Else these lines say it.
 	for i := range p.Pods {
 		drawPod(l, &p.Pods[i], r.Version, now)
 	}
@@ -131,9 +129,7 @@ func drawPlace(l *text.Lines, p *view.Part) {
 		text.Plain.Format("  number %d of %d that wait for a start", p.Place, p.Asking), text.Plain.When(p.Wave != "", ", in wave %s", p.Wave),
 		text.Plain.When(len(p.Ahead) > 0, "; before it %s", strings.Join(p.Ahead[:min(len(p.Ahead), few)], ", ")),
 	)
-	if p.Note != "" {
-		l.Add(text.Dim.Of("  (" + p.Note + ")"))
-	}
+	l.AddWhen(p.Note != "", text.Dim.Of("  ("+p.Note+")"))
 }
 
 // drawChecks writes every check in order. Passed checks share one line.
@@ -147,9 +143,7 @@ func drawChecks(l *text.Lines, p *view.Part) {
 			l.Add(text.Green.Of("  ✓ "), text.Plain.Of(strings.Join(passed, ", ")))
 			passed = nil
 		}
-		if c.Reason != "" {
-			l.Add(text.Red.Of("  ✗ "), text.Plain.Of(c.Name+": "), text.Red.Of(string(c.Reason)), text.Plain.Of(colon(c.Message)))
-		}
+		l.AddWhen(c.Reason != "", text.Red.Of("  ✗ "), text.Plain.Of(c.Name+": "), text.Red.Of(string(c.Reason)), text.Plain.Of(colon(c.Message)))
 	}
 }
 
@@ -210,17 +204,13 @@ func drawNode(l *text.Lines, n *view.Facts, now time.Time) {
 		state, message = text.Red.Of("  not ready"), n.ReadyMessage
 	}
 	l.Add(text.Plain.Of("Node "), text.Bold.Of(n.Name), state, since(n.ReadySince, message, now))
-	if n.Deleting != nil {
-		l.Add(text.Red.Of("  being deleted"), since(n.Deleting, "", now))
-	}
+	l.AddWhen(n.Deleting != nil, text.Red.Of("  being deleted"), since(n.Deleting, "", now))
 	const another = "a person or another tool"
 	if n.Unschedulable {
 		by := cmp.Or(n.CordonedBy, another+": it stays cordoned after a turn, and counts as unavailable")
 		l.Add(text.Yellow.Of("  cordoned"), text.Plain.Of(" by "+by))
 	}
-	if n.Excluded {
-		l.Add(text.Plain.Of("  kept from external load balancers by " + cmp.Or(n.ExcludedBy, another)))
-	}
+	l.AddWhen(n.Excluded, text.Plain.Of("  kept from external load balancers by "+cmp.Or(n.ExcludedBy, another)))
 	if n.ClaimError != "" {
 		l.Add(text.Red.Of("  claims unreadable: "+n.ClaimError), text.Plain.Of("; no rollout may take the node until a person mends or removes the annotation"))
 	}
@@ -233,15 +223,11 @@ func drawNode(l *text.Lines, n *view.Facts, now time.Time) {
 	for i := range n.Machines {
 		drawMachine(l, &n.Machines[i], now)
 	}
-	if len(n.Evicted) > 0 {
-		l.Add(text.Yellow.Of("  evicted"), text.Plain.Of(" and not known to be available again: "+strings.Join(n.Evicted, ", ")))
-	}
+	l.AddWhen(len(n.Evicted) > 0, text.Yellow.Of("  evicted"), text.Plain.Of(" and not known to be available again: "+strings.Join(n.Evicted, ", ")))
 	for _, c := range n.Conditions {
 		l.Add(text.Yellow.Of("  condition "+c.Type+" is "+c.Status), since(c.Since, c.Message, now))
 	}
-	if len(n.Taints) > 0 {
-		l.Add(text.Plain.Of("  tainted " + strings.Join(n.Taints, ", ")))
-	}
+	l.AddWhen(len(n.Taints) > 0, text.Plain.Of("  tainted "+strings.Join(n.Taints, ", ")))
 }
 
 func drawClaim(l *text.Lines, c *v1alpha1.Claim, now time.Time) {
@@ -282,9 +268,7 @@ func drawHost(l *text.Lines, h *view.Host, now time.Time) {
 		hostStyles[h.State].Of(string(cmp.Or(h.State, "none"))),
 		text.Plain.When(h.Asked != "", ", target %s", h.Asked), text.Plain.When(h.Attempts > 0, ", attempt %d", h.Attempts),
 	)
-	if h.Error != "" {
-		l.Add(text.Red.Of("  host error: " + h.Error))
-	}
+	l.AddWhen(h.Error != "", text.Red.Of("  host error: "+h.Error))
 }
 
 // drawMachine writes which machine replaces which in a turn.

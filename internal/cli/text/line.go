@@ -98,10 +98,17 @@ func Fill(text string, width int) string { return runewidth.FillRight(Clean(text
 func Width(text string) int { return runewidth.StringWidth(Clean(text)) }
 
 // Lines is output of several lines.
-type Lines []Line //nolint:recvcheck // Only Add changes them.
+type Lines []Line //nolint:recvcheck // Only Add and AddWhen change them.
 
 // Add adds a line of these pieces.
 func (all *Lines) Add(pieces ...Piece) { *all = append(*all, pieces) }
+
+// AddWhen adds a line of these pieces if the condition holds.
+func (all *Lines) AddWhen(holds bool, pieces ...Piece) {
+	if holds {
+		all.Add(pieces...)
+	}
+}
 
 // Text returns the lines, each cut to this width; 0 does not cut.
 func (all Lines) Text(width int, colour bool) []byte {
