@@ -163,19 +163,14 @@ func drawPod(l *text.Lines, o *view.Pod, version string, now time.Time) {
 
 // drawCanary writes the state of the canary that keeps the node waiting, or runs on it.
 func drawCanary(l *text.Lines, p *view.Part) {
-	c := p.Rollout.Canary
-	if c == nil {
-		return
-	}
-	switch c.State {
-	case view.CanaryPaused:
-		if !slices.ContainsFunc(p.Checks, func(c view.Check) bool { return c.Reason == v1alpha1.ReasonPaused }) { // Else it follows below.
-			l.Add(text.Yellow.Of("  the canary of "+c.Revision+" is paused"), text.Plain.Of(colon(string(c.Reason))+colon(c.Message)))
-		}
-	case view.CanaryProgressing:
-		if w := p.Rollout.Wave; w != nil && w.Message != "" && p.Unit.Canary {
-			l.Add(text.Plain.Of("  " + w.Message))
-		}
+	c, w := p.Rollout.Canary, p.Rollout.Wave
+	isPaused := func(c view.Check) bool { return c.Reason == v1alpha1.ReasonPaused }
+	switch {
+	case c == nil:
+	case c.State == view.CanaryPaused && !slices.ContainsFunc(p.Checks, isPaused): // Else it follows below.
+		l.Add(text.Yellow.Of("  the canary of "+c.Revision+" is paused"), text.Plain.Of(colon(string(c.Reason))+colon(c.Message)))
+	case c.State == view.CanaryProgressing && w != nil && w.Message != "" && p.Unit.Canary:
+		l.Add(text.Plain.Of("  " + w.Message))
 	}
 }
 
