@@ -40,14 +40,8 @@ func SetNodeRolloutProgress(r *v1alpha1.NodeRollout, g Progress, now time.Time) 
 	default:
 		complete, reason = true, reasonComplete
 	}
-	text := progressText(g)
-	for _, more := range []string{g.UnknownMessage, g.Note} {
-		if g.Ready && more != "" {
-			text += "; " + more
-		}
-	}
 	set := conditionSetter(&r.Status.Conditions, r.Generation, now)
-	setKstatus(set, complete, g.Stalled(), reason, text)
+	setKstatus(set, complete, g.Stalled(), reason, progressText(g))
 	progressing := g.Ready && g.Counts.Updating > 0
 	if progressing {
 		reason = reasonUpdating

@@ -4,6 +4,7 @@
 package status
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -113,13 +114,9 @@ func SetPlanProgress(p *upgradev1.Plan, g Progress, now time.Time) {
 	}
 	setPlan(p, upgradev1.ConditionComplete, is(complete), reason, message, now)
 
-	text := progressText(g)
-	if g.Ready && g.Note != "" {
-		text += "; " + g.Note
-	}
 	setKstatus(func(kind string, status bool, reason, message string) {
 		setPlan(p, kind, is(status), reason, message, now)
-	}, complete, g.Stalled(), reason, text)
+	}, complete, g.Stalled(), reason, progressText(g))
 }
 
 // Stalled reports whether nothing continues until a person acts.
@@ -148,10 +145,7 @@ func conditionSetter(list *[]metav1.Condition, generation int64, now time.Time) 
 
 func progressText(g Progress) string {
 	if !g.Ready {
-		if g.Problem != "" {
-			return g.Problem
-		}
-		return messageNotReady
+		return cmp.Or(g.Problem, messageNotReady)
 	}
 	c := g.Counts
 	if g.Halted != "" {
@@ -171,6 +165,11 @@ func progressText(g Progress) string {
 		text += ": " + g.Failure
 	} else if c.Updating == 0 && g.WaitMessage != "" {
 		text += ": " + g.WaitMessage
+	}
+	for _, more := range []string{g.UnknownMessage, g.Note} {
+		if more != "" {
+			text += "; " + more
+		}
 	}
 	return text
 }
