@@ -31,11 +31,11 @@ func histogram(name, help string, buckets []float64, labels ...string) *promethe
 	return registry.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
 }
 
+// vector is a collector with labels.
+type vector interface{ DeletePartialMatch(prometheus.Labels) int }
+
 // forget removes the series with these labels.
-func forget(labels prometheus.Labels, from ...interface {
-	DeletePartialMatch(labels prometheus.Labels) int
-},
-) {
+func forget(labels prometheus.Labels, from ...vector) {
 	for _, vec := range from {
 		vec.DeletePartialMatch(labels)
 	}
