@@ -9,6 +9,7 @@
 package ksmetrics
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/http"
@@ -29,11 +30,9 @@ func New(r client.Reader, leader func() bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		var daemonsets edsv1.ExtendedDaemonSetList
 		var replicasets edsv1.ExtendedDaemonSetReplicaSetList
-		err := r.List(request.Context(), &daemonsets, client.UnsafeDisableDeepCopy)
-		if err == nil {
-			err = r.List(request.Context(), &replicasets, client.UnsafeDisableDeepCopy)
-		}
-		if err != nil {
+		errDaemonSets := r.List(request.Context(), &daemonsets, client.UnsafeDisableDeepCopy)
+		errReplicaSets := r.List(request.Context(), &replicasets, client.UnsafeDisableDeepCopy)
+		if err := cmp.Or(errDaemonSets, errReplicaSets); err != nil {
 			log.FromContext(request.Context()).Error(err, "metrics can't be served")
 			http.Error(w, fmt.Sprintf("listing daemon sets and replica sets, %v", err), http.StatusServiceUnavailable)
 			return
