@@ -70,7 +70,7 @@ type Server struct {
 func New(clk clock.Clock, read Reader) *Server {
 	s := &Server{clock: clk, read: read, changed: make(chan struct{})}
 	mux := http.NewServeMux()
-	mux.Handle("GET /assets/", http.StripPrefix("/assets/", assetFiles()))
+	mux.Handle("GET /assets/", http.FileServerFS(assets))
 	mux.HandleFunc("GET /{$}", s.page(s.fleetPage))
 	mux.HandleFunc("GET /rollouts/{kind}/{namespace}/{name}", s.page(s.rolloutPage))
 	mux.HandleFunc("GET /nodes/{node}", s.page(s.nodePage))

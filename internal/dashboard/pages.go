@@ -5,7 +5,6 @@ package dashboard
 import (
 	"embed"
 	"io"
-	"io/fs"
 	"net/http"
 	"net/url"
 	"slices"
@@ -20,15 +19,7 @@ import (
 )
 
 //go:embed assets
-var embedded embed.FS
-
-func assetFiles() http.Handler {
-	files, err := fs.Sub(embedded, "assets")
-	if err != nil {
-		panic(err) // The folder is embedded.
-	}
-	return http.FileServerFS(files)
-}
+var assets embed.FS
 
 // styles are the classes of styled text.
 var styles = map[text.Style]string{text.Bold: "bold", text.Dim: "dim", text.Red: "red", text.Green: "green", text.Yellow: "yellow"}
