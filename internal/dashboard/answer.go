@@ -50,8 +50,8 @@ func (s *Server) answer(contentType string, write func(*http.Request, *State, io
 // compressed returns the compressed answer to a request. All viewers who see this state get the same bytes, so their number costs little.
 func (s *State) compressed(r *http.Request, write func(*http.Request, *State, io.Writer) error) ([]byte, error) {
 	s.mu.Lock()
-	if len(s.answers) >= mostAnswers {
-		clear(s.answers)
+	if s.answers == nil || len(s.answers) >= mostAnswers {
+		s.answers = map[string]func() ([]byte, error){}
 	}
 	key := fmt.Sprint(viewerOf(r).loggedIn, r.URL)
 	answer := s.answers[key]

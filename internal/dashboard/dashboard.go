@@ -93,7 +93,6 @@ func (s *Server) Publish(next *State) {
 		next.version = s.state.version
 	}
 	next.version++
-	next.answers = map[string]func() ([]byte, error){}
 	s.state = next
 	close(s.changed)
 	s.changed = make(chan struct{})

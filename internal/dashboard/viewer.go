@@ -46,7 +46,7 @@ func (s *Server) seen(r *http.Request) *State {
 	if all {
 		return state
 	}
-	part := &State{At: state.At, Stale: state.Stale, restricted: true, version: state.version, answers: map[string]func() ([]byte, error){}}
+	part := &State{At: state.At, Stale: state.Stale, restricted: true, version: state.version}
 	part.Notes = append(part.Notes, "Only rollouts that you may list are shown, without messages and nodes: you may not list all rollouts, budgets and nodes.")
 	for _, rollout := range state.Rollouts {
 		if may(rollout.Kind, rollout.Namespace) {
