@@ -38,7 +38,7 @@ type State struct {
 	// Nodes are all nodes, by name.
 	Nodes []*corev1.Node
 
-	version int
+	version int // counts the states
 	// restricted is true for a state without what its viewer may not see.
 	restricted bool
 	mu         sync.Mutex
@@ -97,9 +97,6 @@ func (s *Server) Publish(next *State) {
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
-
-// Version counts the states.
-func (s *State) Version() int { return s.version }
 
 // current returns the state, which is nil at the beginning, and a channel that is closed when there is a newer one.
 func (s *Server) current() (*State, <-chan struct{}) {
