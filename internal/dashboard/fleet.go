@@ -45,21 +45,15 @@ var cellWords = map[cell]string{
 	cellUpdated: "updated", cellNone: "in no rollout",
 }
 
+var stateCells = map[v1alpha1.UnitState]cell{
+	v1alpha1.UnitFailed: cellFailed, v1alpha1.UnitUpdating: cellUpdating, v1alpha1.UnitSoaking: cellSoaking, v1alpha1.UnitUpdated: cellUpdated,
+}
+
 func cellOf(n *view.Node) cell {
-	switch n.State {
-	case v1alpha1.UnitFailed:
-		return cellFailed
-	case v1alpha1.UnitUpdating:
-		return cellUpdating
-	case v1alpha1.UnitSoaking:
-		return cellSoaking
-	case v1alpha1.UnitUpdated:
-		return cellUpdated
-	}
-	if n.Reason == "" {
+	if n.State == v1alpha1.UnitOutdated && n.Reason == "" {
 		return cellNext
 	}
-	return cellWaiting
+	return cmp.Or(stateCells[n.State], cellWaiting)
 }
 
 // letters is one letter for each node.
@@ -178,16 +172,9 @@ func (s *Server) fleetPage(r *http.Request, at *State) (string, g.Group, error) 
 			legend(),
 			h.Div(h.ID("fleet"), h.Data("by", by)),
 			h.P(h.ID("tip"), h.Role("status")),
-			table("Nodes by "+by, append([]string{"Group", "Nodes"}, cellNames()...), countRows(at.fleet(by).Groups)),
+			countTable(by, at.fleet(by).Groups),
 		),
 	), nil
-}
-
-func cellNames() (all []string) {
-	for _, c := range []cell(cells) {
-		all = append(all, cellWords[c])
-	}
-	return all
 }
 
 // legend explains the cells, which the browser draws.
@@ -204,8 +191,13 @@ func legend() g.Node {
 	return list("legend", append(all, key("mark", "c", "cordoned"), key("mark", "x", "not ready")))
 }
 
-// countRows count the nodes of each group by their state.
-func countRows(groups []*group) (rows []g.Group) {
+// countTable counts the nodes of each group by their state.
+func countTable(by string, groups []*group) g.Node {
+	columns := []string{"Group", "Nodes"}
+	for _, c := range []cell(cells) {
+		columns = append(columns, cellWords[c])
+	}
+	var rows []g.Group
 	for _, of := range groups {
 		row := g.Group{words(of.Name), g.Text(strconv.Itoa(len(of.Nodes)))}
 		for _, c := range []byte(cells) {
@@ -213,7 +205,7 @@ func countRows(groups []*group) (rows []g.Group) {
 		}
 		rows = append(rows, row)
 	}
-	return rows
+	return table("Nodes by "+by, columns, rows)
 }
 
 // gauge shows how much of a budget is used up, and by what.
