@@ -210,17 +210,15 @@ func countTable(by string, groups []*group) g.Node {
 
 // gauge shows how much of a budget is used up, and by what.
 func gauge(b *view.Budget) g.Node {
-	var meter, holders g.Node
+	var meter g.Node
 	if b.Limit != nil {
 		limit := max(*b.Limit, 1)
 		meter = g.El("meter", g.Attr("min", "0"), g.Attr("max", strconv.Itoa(limit)), g.Attr("low", strconv.Itoa(limit-1)), g.Attr("optimum", "0"),
 			h.Value(strconv.Itoa(min(b.Unavailable, limit))), h.Aria("label", "Used up of budget "+b.Name))
 	}
-	if len(b.Holders) > 0 {
-		holders = folded("budget-"+b.Name, "Used up by", list("", g.Map(b.Holders, func(by v1alpha1.BudgetHolder) g.Node {
-			return g.Group{nodeLink(by.Node), words(" ", by.Message)}
-		})))
-	}
+	holders := folded("budget-"+b.Name, "Used up by", list("", g.Map(b.Holders, func(by v1alpha1.BudgetHolder) g.Node {
+		return g.Group{nodeLink(by.Node), words(" ", by.Message)}
+	})))
 	return g.Group{h.Strong(words(b.Name)), g.Text(" "), state(string(b.State)), g.Text(" "), meter, words(" ", b.Line()), line("dim", blockedBy(b)), holders}
 }
 

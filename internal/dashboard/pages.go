@@ -130,8 +130,11 @@ func table(label string, columns []string, rows []g.Group) g.Node {
 	))
 }
 
-// folded is content that a person may open.
+// folded is content that a person may open; nothing without content.
 func folded(id, title string, content g.Node) g.Node {
+	if content == nil {
+		return nil
+	}
 	return h.Details(h.ID(id), h.Summary(g.Text(title)), content)
 }
 

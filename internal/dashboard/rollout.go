@@ -80,10 +80,6 @@ func (s *Server) rolloutPage(request *http.Request, at *State) (string, g.Group,
 		}
 		next = styled("What comes next", preview)
 	}
-	var done g.Node
-	if len(updated) > 0 {
-		done = folded("updated-nodes", text.Count(len(updated), "node"), nodeLinks(updated))
-	}
 	page := append(heading(title, at), summary(r, at.At)...)
 	return title, append(page,
 		section("failed", "Failed", list("failures", failures)),
@@ -94,7 +90,7 @@ func (s *Server) rolloutPage(request *http.Request, at *State) (string, g.Group,
 				folded("wait-"+string(w.Reason), "Nodes", nodeLinks(w.Nodes)),
 			}
 		})...),
-		section("updated", "Updated", done),
+		section("updated", "Updated", folded("updated-nodes", text.Count(len(updated), "node"), nodeLinks(updated))),
 		section("preview", "What comes next", next, nextUnknown),
 		section("history", "History", table("History", view.HistoryColumns, historyRows(r.History))),
 		toCopy(commands(r)...),
