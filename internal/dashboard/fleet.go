@@ -227,16 +227,14 @@ const mostNodes = 20
 
 // need shows what needs a person.
 func need(n view.Need) g.Node {
-	name, to := n.Kind+" "+cache.NewObjectName(n.Namespace, n.Name).String(), ""
+	name := n.Kind + " " + cache.NewObjectName(n.Namespace, n.Name).String()
+	about := words(name)
 	if n.Cause != view.NeedBudget {
-		to = rolloutPath(n.Kind, n.Namespace, n.Name)
+		about = link(rolloutPath(n.Kind, n.Namespace, n.Name), name)
 	}
 	message := text.JoinNonEmpty("; ", n.Message, text.When(len(n.Nodes) > 0, "failed: %s", text.Count(len(n.Nodes), "node")))
 	named := n.Nodes[:min(len(n.Nodes), mostNodes)]
-	return g.Group{
-		g.If(to == "", words(name)), g.If(to != "", link(to, name)), words(": ", message),
-		list("nodes", g.Map(named, nodeLink)),
-	}
+	return g.Group{about, words(": ", message), list("nodes", g.Map(named, nodeLink))}
 }
 
 func blockedBy(b *view.Budget) string {
