@@ -3,6 +3,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"embed"
 	"io"
 	"net/http"
@@ -28,10 +29,7 @@ var styles = map[text.Style]string{text.Bold: "bold", text.Dim: "dim", text.Red:
 const cluster = "-"
 
 func rolloutPath(kind, namespace, name string) string {
-	if namespace == "" {
-		namespace = cluster
-	}
-	return "/rollouts/" + url.PathEscape(kind) + "/" + url.PathEscape(namespace) + "/" + url.PathEscape(name)
+	return "/rollouts/" + url.PathEscape(kind) + "/" + url.PathEscape(cmp.Or(namespace, cluster)) + "/" + url.PathEscape(name)
 }
 
 func nodePath(name string) string { return "/nodes/" + url.PathEscape(name) }

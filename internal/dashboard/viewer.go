@@ -5,6 +5,7 @@ package dashboard
 import (
 	"context"
 	"net/http"
+	"slices"
 
 	"moult.dev/moult/internal/view"
 )
@@ -39,11 +40,8 @@ func (s *Server) seen(r *http.Request) *State {
 	if state == nil || may == nil {
 		return state
 	}
-	all := true
-	for _, kind := range []string{"Plan", "ExtendedDaemonSet", "NodeRollout", "NodeDisruptionBudget", "Node"} {
-		all = all && may(kind, "")
-	}
-	if all {
+	mayNot := func(kind string) bool { return !may(kind, "") }
+	if !slices.ContainsFunc([]string{"Plan", "ExtendedDaemonSet", "NodeRollout", "NodeDisruptionBudget", "Node"}, mayNot) {
 		return state
 	}
 	part := &State{At: state.At, Stale: state.Stale, restricted: true, version: state.version}
@@ -62,9 +60,8 @@ func withoutMessages(r view.Rollout) view.Rollout {
 		r.Halted = "too many nodes have failed"
 	}
 	if r.Wave != nil {
-		wave := *r.Wave
-		wave.Message = ""
-		r.Wave = &wave
+		r.Wave = r.Wave.DeepCopy()
+		r.Wave.Message = ""
 	}
 	if r.Canary != nil {
 		r.Canary = &view.Canary{State: r.Canary.State, Revision: r.Canary.Revision, Reason: r.Canary.Reason}
