@@ -63,7 +63,7 @@ const newRevision = "-(new)"
 
 // readDaemonSet collects the revisions, settings and pods of an ExtendedDaemonSet.
 func (c *Cluster) readDaemonSet(eds *edsv1.ExtendedDaemonSet) *daemonSet {
-	d := &daemonSet{units: units{cluster: c}}
+	d := &daemonSet{units: units{cluster: c, listed: listedUnits(nil, eds.Status.Updating, eds.Status.Waiting)}}
 	facts := daemonset.Facts{
 		EDS: eds.DeepCopy(), ValidationMode: modeOf(eds), ReplicaSets: c.daemons.Revisions, Settings: c.daemons.Settings, Nodes: c.nodes,
 		Recreated: map[types.UID]bool{}, Fleet: c.fleet, Memory: daemonset.Memory{Refused: map[string]daemonset.Refusal{}},
@@ -197,16 +197,12 @@ func (d *daemonSet) listAtRest() {
 
 // listStatus adds the nodes that the status lists.
 func (d *daemonSet) listStatus() {
-	var failed, updating []v1alpha1.UnitStatus
-	for _, u := range d.EDS.Status.Updating {
-		if u.Phase == "" {
-			failed = append(failed, u)
-		} else {
-			updating = append(updating, u)
-		}
-	}
-	d.nodes = listedUnits(failed, updating, d.EDS.Status.Waiting)
+	d.nodes = d.listed
 	for i := range d.nodes {
-		d.nodes[i].Canary = d.onCanary(d.nodes[i].Node)
+		n := &d.nodes[i]
+		n.Canary = d.onCanary(n.Node)
+		if n.State == v1alpha1.UnitUpdating && n.Phase == "" {
+			n.State = v1alpha1.UnitFailed
+		}
 	}
 }

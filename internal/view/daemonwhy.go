@@ -13,16 +13,11 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
-// mentions reports whether the status names a node.
-func (d *daemonSet) mentions(name string) bool {
-	isNode := func(u v1alpha1.UnitStatus) bool { return u.Node == name }
-	return d.onCanary(name) || slices.ContainsFunc(d.EDS.Status.Updating, isNode) || slices.ContainsFunc(d.EDS.Status.Waiting, isNode)
-}
-
 // unselected says why an ExtendedDaemonSet does not concern a node; else "".
 func (d *daemonSet) unselected(n *corev1.Node) string {
 	placement := d.place(n, cmp.Or(d.Active, d.Target))
-	if placement.Create || d.mentions(n.Name) || len(d.podsOn(n.Name)) > 0 || indexOf(d.nodes, n.Name) >= 0 {
+	isListed := d.onCanary(n.Name) || indexOf(d.listed, n.Name) >= 0
+	if placement.Create || isListed || len(d.podsOn(n.Name)) > 0 || indexOf(d.nodes, n.Name) >= 0 {
 		return ""
 	}
 	return "no pod is created there: " + placement.Why

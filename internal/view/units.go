@@ -160,12 +160,9 @@ func isOperatorReason(r v1alpha1.Reason) bool {
 }
 
 // listedUnits returns the units that a status lists. A node in several lists is that of the first.
-func listedUnits(failed, updating, waiting []v1alpha1.UnitStatus) []Node {
-	var nodes []Node
-	seen := map[string]bool{}
+func listedUnits(failed, updating, waiting []v1alpha1.UnitStatus) (nodes []Node) {
 	add := func(s *v1alpha1.UnitStatus, state v1alpha1.UnitState) {
-		if !seen[s.Node] {
-			seen[s.Node] = true
+		if indexOf(nodes, s.Node) < 0 {
 			nodes = append(nodes, Node{Node: s.Node, State: state, Phase: s.Phase, Since: s.Since, Reason: s.Reason, Message: s.Message})
 		}
 	}
