@@ -5,6 +5,7 @@ package view
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -44,8 +45,8 @@ type simulation struct {
 	// starts are the times at which turns start. events are what happens later by itself.
 	starts map[string]time.Time
 	events []event
-	// room bounds how many nodes start now, and says when it changes; nil is no bound. missing are nodes that start as soon as there is room,
-	// whatever the engine decides.
+	// room bounds how many nodes start now, and says when it changes. missing are nodes that start as soon as there is room, whatever the
+	// engine decides.
 	room    func() (int, time.Time)
 	missing []string
 	without []string
@@ -63,6 +64,7 @@ func (c *Cluster) newSimulation(s rollout.Strategy, units []rollout.Unit, now ti
 		cluster: c, strategy: s, units: slices.Clone(units), index: make(map[string]int, len(units)), now: now, turn: turn,
 		fleet:  rollout.Fleet{Nodes: maps.Clone(c.fleet.Nodes), Budgets: slices.Clone(c.fleet.Budgets)},
 		starts: map[string]time.Time{},
+		room:   func() (int, time.Time) { return math.MaxInt, time.Time{} },
 	}
 	for i := range p.units {
 		p.index[p.units[i].Node] = i
@@ -228,11 +230,8 @@ func (p *simulation) run() (last rollout.Decision, ended bool) {
 
 // startNodes starts the missing nodes, and then those of the decision, while there is room.
 func (p *simulation) startNodes(d *rollout.Decision) {
-	room := len(p.missing) + len(d.Start)
-	if p.room != nil {
-		room, _ = p.room()
-	}
 	all := slices.Concat(p.missing, d.Start)
+	room, _ := p.room()
 	room = min(room, len(all))
 	for _, name := range all[:room] {
 		p.start(name)
