@@ -138,7 +138,8 @@ func (u *units) preview(s Supposition, blockedUntil map[string]time.Time, notes 
 	if turn > 0 && v.Problem == "" {
 		p := u.cluster.newSimulation(u.strategy, u.engineUnits, u.cluster.now, turn)
 		for node, at := range blockedUntil {
-			p.unblock(node, at)
+			unit := &p.units[p.index[node]]
+			p.at(at, func() { unit.Reason, unit.Message = "", "" })
 		}
 		v.Schedule, starts = p.schedule(), p.starts
 	}

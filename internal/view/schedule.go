@@ -133,12 +133,6 @@ func (p *simulation) release(name string, is func(v1alpha1.Claim) bool) {
 // at lets something happen at a time.
 func (p *simulation) at(at time.Time, happen func()) { p.events = append(p.events, event{at, happen}) }
 
-// unblock lets a unit start from this time on.
-func (p *simulation) unblock(name string, at time.Time) {
-	u := &p.units[p.index[name]]
-	p.at(at, func() { u.Reason, u.Message = "", "" })
-}
-
 // endTurns ends the turns that have begun.
 func (p *simulation) endTurns() {
 	for i := range p.units {
