@@ -123,14 +123,12 @@ func (c *Cluster) budget(from *v1alpha1.NodeDisruptionBudget) Budget {
 // Line summarizes the budget's numbers.
 func (b *Budget) Line() string {
 	text := fmt.Sprintf("%d of %d unavailable", b.Unavailable, b.Matched)
-	switch {
-	case b.Limit != nil:
+	if b.Limit != nil {
 		text = fmt.Sprintf("%d of at most %d unavailable", b.Unavailable, *b.Limit)
-	case b.Allowed == nil:
-		text += ", no limit by number"
 	}
 	switch {
 	case b.Allowed == nil:
+		text += ", no limit by number"
 	case *b.Allowed == 0:
 		text += ", none more may be taken"
 	default:
