@@ -195,10 +195,7 @@ func (u *machines) turnOf(node string) (turn *v1alpha1.MachineTurn) {
 
 // line shows a unit, and the unit's replacement.
 func (u *machines) line(m *machineUnit, wait *rollout.Wait) Node {
-	t := m.turn
-	if t == nil {
-		t = &v1alpha1.MachineTurn{}
-	}
+	t := cmp.Or(m.turn, &v1alpha1.MachineTurn{})
 	line := u.units.line(&m.Turn, wait, v1alpha1.Phase(t.Phase), t.PhaseSince.Time, t.Message)
 	if m.turn != nil {
 		line.Phase, line.Started, line.Message = v1alpha1.Phase(t.Phase), &t.Since, replacedBy(t, line.Message)
@@ -247,13 +244,11 @@ func imageOf(nr *v1alpha1.NodeRollout) (name string) {
 
 // unmanaged says why the rollout ignores a node that is in no turn; else "".
 func (u *machines) unmanaged(n *corev1.Node) string {
-	if why := u.unmetRequirements(u.selector, n); why != "" {
-		return why
+	why := u.unmetRequirements(u.selector, n)
+	if why == "" && n.Spec.ProviderID == "" {
+		why = "the node has no spec.providerID, by which the cloud would know its machine"
 	}
-	if n.Spec.ProviderID == "" {
-		return "the node has no spec.providerID, by which the cloud would know its machine"
-	}
-	return ""
+	return why
 }
 
 // unselected says why the NodeRollout does not concern a node; else "".
