@@ -238,12 +238,10 @@ func sortForDisplay(nodes []Node) []Node {
 
 // turnStart is when a unit's turn began; zero if unknown.
 func turnStart(n *Node) time.Time {
-	for _, t := range []*metav1.Time{n.Started, n.Since} {
-		if t != nil && n.State != v1alpha1.UnitUpdated {
-			return t.Time
-		}
+	if n.State == v1alpha1.UnitUpdated {
+		return time.Time{}
 	}
-	return time.Time{}
+	return ptr.Deref(cmp.Or(n.Started, n.Since), metav1.Time{}).Time
 }
 
 // KindNodeRollout is Rollout.Kind of a NodeRollout.
