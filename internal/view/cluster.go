@@ -22,7 +22,8 @@ type Cluster struct {
 	plans        []upgradev1.Plan
 	daemons      Daemons
 	nodeRollouts []v1alpha1.NodeRollout
-	nodes        []*corev1.Node                  // by name; nil if they may not be read
+	nodes        []*corev1.Node                  // in the order of their names; nil if they may not be read
+	named        map[string]*corev1.Node         // the nodes by name
 	budgets      []v1alpha1.NodeDisruptionBudget // by name, without those that are being deleted
 	fleet        rollout.Fleet                   // the nodes and budgets, as the engine sees them
 	ownNode      string                          // the node that the operator runs on; empty if unknown
@@ -38,10 +39,10 @@ func See(plans []upgradev1.Plan, nodes []corev1.Node, budgets []v1alpha1.NodeDis
 	if nodes == nil {
 		return c
 	}
-	c.nodes = make([]*corev1.Node, len(nodes))
+	c.nodes, c.named = make([]*corev1.Node, len(nodes)), make(map[string]*corev1.Node, len(nodes))
 	c.fleet.Nodes = make(map[string]*rollout.Node, len(nodes))
 	for i := range nodes {
-		c.nodes[i] = &nodes[i]
+		c.nodes[i], c.named[nodes[i].Name] = &nodes[i], &nodes[i]
 		c.fleet.Nodes[nodes[i].Name] = rollout.NewNode(&nodes[i])
 	}
 	slices.SortFunc(c.nodes, func(a, b *corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
@@ -71,15 +72,6 @@ func (c *Cluster) Evictions(count map[string]int) {
 	}
 }
 
-// node returns the Node of this name, or nil.
-func (c *Cluster) node(name string) *corev1.Node {
-	i, ok := slices.BinarySearchFunc(c.nodes, name, func(n *corev1.Node, name string) int { return cmp.Compare(n.Name, name) })
-	if !ok {
-		return nil
-	}
-	return c.nodes[i]
-}
-
 // claimOn returns the claim of the rollout with this uid on a node, or nil.
 func (c *Cluster) claimOn(node string, uid types.UID) *v1alpha1.Claim {
 	var t nodeturn.Turn
@@ -89,7 +81,7 @@ func (c *Cluster) claimOn(node string, uid types.UID) *v1alpha1.Claim {
 
 // addNodeState adds the Node's own state to its line.
 func (c *Cluster) addNodeState(line *Node) {
-	if n := c.node(line.Node); n != nil {
+	if n := c.named[line.Node]; n != nil {
 		line.NotReady, line.Cordoned = !IsNodeReady(n), n.Spec.Unschedulable
 	}
 }

@@ -136,7 +136,7 @@ const (
 
 // Why explains one node. It returns false if there is no such node.
 func (c *Cluster) Why(name string) (Why, bool) {
-	n := c.node(name)
+	n := c.named[name]
 	if n == nil {
 		return Why{}, false
 	}
