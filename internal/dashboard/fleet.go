@@ -15,7 +15,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/tools/cache"
 	g "maragu.dev/gomponents"
 	h "maragu.dev/gomponents/html"
 
@@ -227,7 +226,7 @@ const mostNodes = 20
 
 // need shows what needs a person.
 func need(n view.Need) g.Node {
-	name := n.Kind + " " + cache.NewObjectName(n.Namespace, n.Name).String()
+	name := n.Kind + " " + n.FullName()
 	about := words(name)
 	if n.Cause != view.NeedBudget {
 		about = link(rolloutPath(n.Kind, n.Namespace, n.Name), name)

@@ -26,12 +26,8 @@ const (
 // Need is something that only a person can change.
 type Need struct {
 	Cause NeedCause `json:"-"`
-	// Kind, Namespace and Name are those of the rollout or budget.
-	Kind      string `json:"kind"`
-	Namespace string `json:"namespace,omitempty"`
-	Name      string `json:"name"`
-	// Message is empty for NeedFailed.
-	Message string `json:"message"`
+	// Remark is about the rollout or budget. Its Message is empty for NeedFailed.
+	Remark `json:",inline"`
 	// Nodes have failed, for NeedHalted, NeedStalled and NeedFailed.
 	Nodes []string `json:"-"`
 }
@@ -45,7 +41,7 @@ func Needs(rollouts []Rollout, budgets []Budget) (all []Need) {
 		b := &budgets[i]
 		usedUp := slices.ContainsFunc(b.Holders, func(h v1alpha1.BudgetHolder) bool { return !slices.Contains(byTurns, h.Cause) })
 		if b.State == BudgetInvalid || b.State == BudgetExhausted && usedUp {
-			all = append(all, Need{Cause: NeedBudget, Kind: "NodeDisruptionBudget", Name: b.Name, Message: string(b.State) + ", " + b.Line()})
+			all = append(all, Need{NeedBudget, Remark{"NodeDisruptionBudget", "", b.Name, string(b.State) + ", " + b.Line()}, nil})
 		}
 	}
 	return all
@@ -63,7 +59,7 @@ func (r *Rollout) needs() (all []Need) {
 		}
 	}
 	add := func(cause NeedCause, message string, nodes []string) {
-		all = append(all, Need{cause, r.Kind, r.Namespace, r.Name, message, nodes})
+		all = append(all, Need{cause, Remark{r.Kind, r.Namespace, r.Name, message}, nodes})
 	}
 	c, w := r.Canary, r.Wave
 	if c != nil && c.State != CanaryProgressing {

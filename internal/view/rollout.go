@@ -212,8 +212,8 @@ func (r *Rollout) Reason() v1alpha1.Reason {
 // FullName is the rollout's name, as namespace/name if it has a namespace.
 func (r *Rollout) FullName() string { return cache.NewObjectName(r.Namespace, r.Name).String() }
 
-// FullName is how people call the rollout.
-func (o *Other) FullName() string { return cache.NewObjectName(o.Namespace, o.Name).String() }
+// FullName is the object's name, as namespace/name if it has a namespace.
+func (r *Remark) FullName() string { return cache.NewObjectName(r.Namespace, r.Name).String() }
 
 // ContinuesFailed reports whether a machine's turn has failed but continues without a retry: its replacement is still being added,
 // or has joined and is not healthy yet.

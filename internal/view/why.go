@@ -20,7 +20,7 @@ type Why struct {
 	// Rollouts are those that select the node or have a claim on it, by namespace and name.
 	Rollouts []Part `json:"rollouts"`
 	// Others are all other rollouts, and why they do not select the node.
-	Others []Other `json:"others,omitempty"`
+	Others []Remark `json:"others,omitempty"`
 	// Budgets are those that select the node, sorted by name.
 	Budgets []Budget `json:"budgets"`
 }
@@ -115,13 +115,12 @@ type Check struct {
 	Message string          `json:"message,omitempty"`
 }
 
-// Other is a rollout that does not select the node.
-type Other struct {
+// Remark is about one rollout or budget.
+type Remark struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
-	// Message says why not.
-	Message string `json:"message"`
+	Message   string `json:"message"`
 }
 
 // maxAhead bounds Part.Ahead.
@@ -143,7 +142,7 @@ func (c *Cluster) Why(name string) (Why, bool) {
 	w := Why{Node: c.facts(n), Rollouts: []Part{}, Budgets: c.budgetsNamed(c.budgetsOf([]Node{{Node: name}}))}
 	for _, j := range c.judge(name) {
 		if why := j.unselected(n); why != "" {
-			w.Others = append(w.Others, Other{Kind: j.Kind, Namespace: j.Namespace, Name: j.Name, Message: why})
+			w.Others = append(w.Others, Remark{j.Kind, j.Namespace, j.Name, why})
 			continue
 		}
 		part := Part{Rollout: j.Rollout, Unit: Node{Node: name, State: v1alpha1.UnitOutdated}}
