@@ -89,8 +89,7 @@ func (s *State) fleet(label string) fleet {
 		text string
 	}
 	units := make(map[string]unit, len(s.Nodes))
-	for i := range s.Rollouts {
-		r := &s.Rollouts[i]
+	for _, r := range s.Rollouts {
 		for j := range r.Nodes {
 			n := &r.Nodes[j]
 			c := cellOf(n)
@@ -143,10 +142,9 @@ func (s *Server) fleetPage(r *http.Request, at *State) (string, g.Group, error) 
 	const title = "Fleet"
 	by := groupBy(r)
 	var rows []g.Group
-	for i := range at.Rollouts {
-		r := &at.Rollouts[i]
+	for _, r := range at.Rollouts {
 		rows = append(rows, g.Group{
-			rolloutLink(r),
+			rolloutLink(&r),
 			g.Group{state(string(r.State)), words(text.When(r.Paused, " (paused)"), " ", text.Since(r.Since, at.At))},
 			words(r.Version),
 			words(text.JoinNonEmpty(", ", fmt.Sprintf("%d of %d updated", r.Counts.Updated, r.Counts.Total),

@@ -24,12 +24,11 @@ func (s *Server) nodePage(r *http.Request, at *State) (string, g.Group, error) {
 		return "", nil, errMissing
 	}
 	var rows []g.Group
-	for i := range at.Rollouts {
-		r := &at.Rollouts[i]
-		for j := range r.Nodes {
-			if n := &r.Nodes[j]; n.Node == name {
+	for _, r := range at.Rollouts {
+		for _, n := range r.Nodes {
+			if n.Node == name {
 				rows = append(rows, g.Group{
-					rolloutLink(r), words(string(n.State)), words(string(n.Phase)), words(text.Since(n.Since, at.At)),
+					rolloutLink(&r), words(string(n.State)), words(string(n.Phase)), words(text.Since(n.Since, at.At)),
 					words(text.JoinNonEmpty(": ", string(n.Reason), n.Message)),
 				})
 			}

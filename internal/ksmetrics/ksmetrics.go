@@ -39,13 +39,11 @@ func New(r client.Reader, leader func() bool) http.Handler {
 		}
 		registry := prometheus.NewRegistry()
 		registry.MustRegister(collector(func(to chan<- prometheus.Metric) {
-			for i := range daemonsets.Items {
-				d := &daemonsets.Items[i]
-				send(to, d, ofDaemonSet(d))
+			for _, d := range daemonsets.Items {
+				send(to, &d, ofDaemonSet(&d))
 			}
-			for i := range replicasets.Items {
-				rs := &replicasets.Items[i]
-				send(to, rs, ofReplicaSet(rs))
+			for _, rs := range replicasets.Items {
+				send(to, &rs, ofReplicaSet(&rs))
 			}
 			labels := prometheus.Labels{"leader": strconv.FormatBool(leader())}
 			to <- gauge(metric{"eds_controller_leader", "1, with whether this process leads the controllers.", 1, labels})

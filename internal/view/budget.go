@@ -147,9 +147,8 @@ func (b *Budget) Line() string {
 // budgetsOf returns the names of the budgets that select any of these nodes.
 func (c *Cluster) budgetsOf(nodes []Node) []string {
 	var names []string
-	for i := range c.fleet.Budgets {
-		b := &c.fleet.Budgets[i]
-		if slices.ContainsFunc(nodes, func(n Node) bool { return c.selects(b, n.Node) }) {
+	for _, b := range c.fleet.Budgets {
+		if slices.ContainsFunc(nodes, func(n Node) bool { return c.selects(&b, n.Node) }) {
 			names = append(names, b.Name)
 		}
 	}

@@ -21,8 +21,7 @@ var HistoryColumns = []string{"Revision", "Created by", "Approved by", "Created"
 
 // HistoryRows show runs, one a row.
 func HistoryRows(runs []v1alpha1.Run) (rows [][]string) {
-	for i := range runs {
-		r := &runs[i]
+	for _, r := range runs {
 		var failed, waits []string
 		for _, f := range r.Failures {
 			failed = append(failed, fmt.Sprintf("%s %d", f.Reason, f.Nodes))
@@ -106,8 +105,7 @@ func NewReport(rollouts []Rollout, since time.Time) Report {
 	report := Report{Since: metav1.Time{Time: since.UTC().Truncate(time.Second)}, Months: []ReportMonth{}, Versions: []ReportVersion{}}
 	var all []v1alpha1.Run
 	months := map[string][]v1alpha1.Run{}
-	for i := range rollouts {
-		r := &rollouts[i]
+	for _, r := range rollouts {
 		for _, run := range r.History {
 			if run.EndedAt != nil && !run.EndedAt.Time.Before(since) {
 				month := run.EndedAt.UTC().Format("2006-01")
@@ -134,8 +132,7 @@ func NewReport(rollouts []Rollout, since time.Time) Report {
 func summed(month string, runs []v1alpha1.Run) ReportMonth {
 	m := ReportMonth{Month: month}
 	var leads []int64
-	for i := range runs {
-		r := &runs[i]
+	for _, r := range runs {
 		if r.FailedAt != nil || r.HaltedAt != nil {
 			m.Failed++
 		}

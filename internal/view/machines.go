@@ -48,10 +48,10 @@ type Machine struct {
 // machinesOf returns the turns of a node's machine, also as replacement.
 func (c *Cluster) machinesOf(node string) []Machine {
 	var all []Machine
-	for i := range c.nodeRollouts {
-		for _, t := range c.nodeRollouts[i].Status.Turns {
+	for _, nr := range c.nodeRollouts {
+		for _, t := range nr.Status.Turns {
 			if t.Node == node || t.ReplacementNode == node {
-				all = append(all, Machine{Rollout: c.nodeRollouts[i].Name, MachineTurn: t, Replaces: t.Node != node})
+				all = append(all, Machine{Rollout: nr.Name, MachineTurn: t, Replaces: t.Node != node})
 			}
 		}
 	}
@@ -308,8 +308,7 @@ func surgeOf(nr *v1alpha1.NodeRollout) *Surge {
 	s := &Surge{Rule: rule.String(), OnFull: cmp.Or(r.OnFull, v1alpha1.OnFullWait)}
 	amount, err := rollout.ParseAmount(rule)
 	s.DeletesFirst = err == nil && amount.N == 0
-	for i := range nr.Status.ScaleSets {
-		of := &nr.Status.ScaleSets[i]
+	for _, of := range nr.Status.ScaleSets {
 		s.ScaleSets = append(s.ScaleSets, SurgeOf{
 			Name: of.Name, Image: of.Image, Machines: of.Machines, Outdated: of.Outdated, Message: of.Message,
 			More: min(amount.Up(int(of.Capacity)), v1alpha1.MaxMachineTurns),

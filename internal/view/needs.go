@@ -34,11 +34,10 @@ type Need struct {
 
 // Needs lists what needs a person, in the order of the rollouts and budgets.
 func Needs(rollouts []Rollout, budgets []Budget) (all []Need) {
-	for i := range rollouts {
-		all = append(all, rollouts[i].needs()...)
+	for _, r := range rollouts {
+		all = append(all, r.needs()...)
 	}
-	for i := range budgets {
-		b := &budgets[i]
+	for _, b := range budgets {
 		usedUp := slices.ContainsFunc(b.Holders, func(h v1alpha1.BudgetHolder) bool { return !slices.Contains(byTurns, h.Cause) })
 		if b.State == BudgetInvalid || b.State == BudgetExhausted && usedUp {
 			all = append(all, Need{NeedBudget, Remark{"NodeDisruptionBudget", "", b.Name, string(b.State) + ", " + b.Line()}, nil})

@@ -252,8 +252,7 @@ func stuckReason(d *rollout.Decision) string {
 // countLeft is how many nodes are not updated, without failed nodes that are not retried automatically.
 func (p *simulation) countLeft() int {
 	left := 0
-	for i := range p.units {
-		u := &p.units[i]
+	for _, u := range p.units {
 		if u.State != v1alpha1.UnitUpdated && (u.State != v1alpha1.UnitFailed || !u.RetryAt.IsZero()) {
 			left++
 		}

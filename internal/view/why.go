@@ -196,8 +196,7 @@ func (c *Cluster) facts(n *corev1.Node) Facts {
 		}
 	}
 	all.ReadyMessage = "its kubelet has never reported"
-	for i := range n.Status.Conditions {
-		c := &n.Status.Conditions[i]
+	for _, c := range n.Status.Conditions {
 		switch {
 		case c.Type == corev1.NodeReady:
 			all.ReadyMessage = ""
@@ -211,8 +210,8 @@ func (c *Cluster) facts(n *corev1.Node) Facts {
 			})
 		}
 	}
-	for i := range n.Spec.Taints {
-		if t := &n.Spec.Taints[i]; t.Key != corev1.TaintNodeUnschedulable {
+	for _, t := range n.Spec.Taints {
+		if t.Key != corev1.TaintNodeUnschedulable {
 			all.Taints = append(all.Taints, t.ToString())
 		}
 	}
