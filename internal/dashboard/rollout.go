@@ -20,13 +20,6 @@ import (
 	"moult.dev/moult/internal/view"
 )
 
-// waiting is the nodes that wait for one reason.
-type waiting struct {
-	Reason  v1alpha1.Reason
-	Message string
-	Nodes   []view.Node
-}
-
 // bar shows how many nodes have which state, in thousandths of its width.
 func bar(c v1alpha1.UnitCounts) g.Node {
 	rect := func(class string, from, to int) g.Node {
@@ -57,7 +50,6 @@ func (s *Server) rolloutPage(request *http.Request, at *State) (string, g.Group,
 	var failures []g.Node
 	var turns []g.Group
 	var updated []view.Node
-	var waits []waiting
 	for _, n := range r.Nodes {
 		switch n.State {
 		case v1alpha1.UnitFailed:
@@ -68,8 +60,6 @@ func (s *Server) rolloutPage(request *http.Request, at *State) (string, g.Group,
 			})
 		case v1alpha1.UnitUpdated:
 			updated = append(updated, n)
-		default:
-			waits = addWaiting(waits, n)
 		}
 	}
 	var next, nextUnknown g.Node
@@ -84,7 +74,7 @@ func (s *Server) rolloutPage(request *http.Request, at *State) (string, g.Group,
 	return title, append(page,
 		section("failed", "Failed", list("failures", failures)),
 		section("flight", "In a turn", table("In a turn", []string{"Node", "Step", "For", "Turn began", "Message"}, turns)),
-		section("waiting", "Waiting", g.Map(waits, func(w waiting) g.Node {
+		section("waiting", "Waiting", g.Map(view.WaitsOf(r.Nodes), func(w view.Waits) g.Node {
 			return g.Group{
 				h.H3(words(string(w.Reason), " "), h.Span(h.Class("dim"), g.Text(strconv.Itoa(len(w.Nodes))))), line("", w.Message),
 				folded("wait-"+string(w.Reason), "Nodes", nodeLinks(w.Nodes)),
@@ -143,18 +133,6 @@ func (s *Server) failure(r *view.Rollout, n *view.Node, now time.Time) g.Node {
 		all = append(all, folded("log-"+n.Node, "Last log lines",
 			h.Pre(h.Class("lines"), h.TabIndex("0"), h.Role("region"), h.Aria("label", "Last log lines of "+n.Node), h.Data("log", path))))
 	}
-	return all
-}
-
-// addWaiting adds a node to those that wait for the same reason.
-func addWaiting(all []waiting, n view.Node) []waiting {
-	reason := cmp.Or(n.Reason, "Next")
-	i := slices.IndexFunc(all, func(w waiting) bool { return w.Reason == reason })
-	if i < 0 {
-		i = len(all)
-		all = append(all, waiting{Reason: reason, Message: n.Message})
-	}
-	all[i].Nodes = append(all[i].Nodes, n)
 	return all
 }
 

@@ -209,6 +209,30 @@ func (r *Rollout) Reason() v1alpha1.Reason {
 	return reason
 }
 
+// Waits are the nodes of a rollout that wait for one reason.
+type Waits struct {
+	Reason  v1alpha1.Reason
+	Message string
+	Nodes   []Node
+}
+
+// WaitsOf groups the nodes that wait by their reason, in the order of their start. Those without a reason are next.
+func WaitsOf(nodes []Node) (all []Waits) {
+	for _, n := range nodes {
+		if n.State != v1alpha1.UnitOutdated {
+			continue
+		}
+		reason := cmp.Or(n.Reason, "Next")
+		i := slices.IndexFunc(all, func(w Waits) bool { return w.Reason == reason })
+		if i < 0 {
+			i = len(all)
+			all = append(all, Waits{Reason: reason, Message: n.Message})
+		}
+		all[i].Nodes = append(all[i].Nodes, n)
+	}
+	return all
+}
+
 // FullName is the rollout's name, as namespace/name if it has a namespace.
 func (r *Rollout) FullName() string { return cache.NewObjectName(r.Namespace, r.Name).String() }
 

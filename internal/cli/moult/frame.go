@@ -140,8 +140,6 @@ func drawNodes(r *view.Rollout, now time.Time, all bool) text.Lines {
 		}
 	}
 	var lines text.Lines
-	var reasons []v1alpha1.Reason
-	waiting := map[v1alpha1.Reason][]*view.Node{}
 	var updated []*view.Node
 	for i := range r.Nodes {
 		switch n := &r.Nodes[i]; n.State {
@@ -149,25 +147,18 @@ func drawNodes(r *view.Rollout, now time.Time, all bool) text.Lines {
 			lines = append(lines, c.node("✗", text.Red, n, string(n.Reason), n.Message))
 		case v1alpha1.UnitUpdating, v1alpha1.UnitSoaking:
 			lines = append(lines, c.node("▶", text.Yellow, n, string(n.Phase), n.Message))
-		case v1alpha1.UnitOutdated:
-			reason := cmp.Or(n.Reason, "Next")
-			if waiting[reason] == nil {
-				reasons = append(reasons, reason)
-			}
-			waiting[reason] = append(waiting[reason], n)
 		case v1alpha1.UnitUpdated:
 			updated = append(updated, n)
 		}
 	}
-	for _, reason := range reasons {
-		nodes, message := waiting[reason], waiting[reason][0].Message
-		if len(nodes) > 1 && !all {
-			lines.Add(text.Dim.Of("  · "), text.Plain.Format("%d wait: %s", len(nodes), text.JoinNonEmpty(": ", string(reason), message)))
+	for _, w := range view.WaitsOf(r.Nodes) {
+		if len(w.Nodes) > 1 && !all {
+			lines.Add(text.Dim.Of("  · "), text.Plain.Format("%d wait: %s", len(w.Nodes), text.JoinNonEmpty(": ", string(w.Reason), w.Message)))
 			continue
 		}
-		for _, n := range nodes {
-			lines = append(lines, c.node("·", text.Dim, n, string(reason), message))
-			message = "" // One line has it.
+		for _, n := range w.Nodes {
+			lines = append(lines, c.node("·", text.Dim, &n, string(w.Reason), w.Message))
+			w.Message = "" // One line has it.
 		}
 	}
 	if len(updated) > 1 && !all {
