@@ -99,8 +99,7 @@ func line(class string, parts ...string) g.Node {
 
 // heading begins a page.
 func heading(title string, state *State) g.Group {
-	all := g.Group{h.H1(words(title)), line("at", "State of "+state.At.UTC().Format("2006-01-02 15:04:05 MST"))}
-	all = append(all, line("bad", state.Stale))
+	all := g.Group{h.H1(words(title)), line("at", "State of "+state.At.UTC().Format("2006-01-02 15:04:05 MST")), line("bad", state.Stale)}
 	for _, note := range state.Notes {
 		all = append(all, line("note", note))
 	}

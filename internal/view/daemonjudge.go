@@ -63,13 +63,12 @@ const newRevision = "-(new)"
 
 // readDaemonSet collects the revisions, settings and pods of an ExtendedDaemonSet.
 func (c *Cluster) readDaemonSet(eds *edsv1.ExtendedDaemonSet) *daemonSet {
-	d := &daemonSet{units: units{cluster: c, listed: listedUnits(nil, eds.Status.Updating, eds.Status.Waiting)}}
 	facts := daemonset.Facts{
 		EDS: eds.DeepCopy(), ValidationMode: modeOf(eds), ReplicaSets: c.daemons.Revisions, Settings: c.daemons.Settings, Nodes: c.nodes,
 		Recreated: map[types.UID]bool{}, Fleet: c.fleet, Memory: daemonset.Memory{Refused: map[string]daemonset.Refusal{}},
 	}
 	pods, hasPods := c.daemons.Pods[types.NamespacedName{Namespace: eds.Namespace, Name: eds.Name}]
-	d.hasPods = hasPods
+	d := &daemonSet{units: units{cluster: c, listed: listedUnits(nil, eds.Status.Updating, eds.Status.Waiting)}, hasPods: hasPods}
 	for i := range pods {
 		switch pod := &pods[i]; {
 		case daemonset.TakesOver(eds, pod):
