@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/api/v1alpha1"
@@ -82,14 +83,13 @@ func TakesOver(eds *edsv1.ExtendedDaemonSet, p *corev1.Pod) bool { return daemon
 // rollout is the state of an ExtendedDaemonSet.
 func (d *daemonSet) rollout() Rollout {
 	s := &d.EDS.Status
+	canary := ptr.Deref(s.Canary, edsv1.ExtendedDaemonSetStatusCanary{})
 	d.described = Rollout{
-		Kind: KindDaemonSet, Namespace: d.EDS.Namespace, Name: d.EDS.Name, Version: s.ActiveReplicaSet, Revision: RevisionOf(d.EDS), Stage: s.State,
-		Wave: s.Wave, Canary: d.canary(), Pods: &PodCounts{s.Desired, s.Current, s.Ready, s.Available, s.UpToDate}, History: s.History,
+		Kind: KindDaemonSet, Namespace: d.EDS.Namespace, Name: d.EDS.Name, Version: cmp.Or(canary.ReplicaSet, s.ActiveReplicaSet),
+		Revision: RevisionOf(d.EDS), Stage: s.State, Wave: s.Wave, Canary: d.canary(),
+		Pods: &PodCounts{s.Desired, s.Current, s.Ready, s.Available, s.UpToDate}, History: s.History,
 	}
 	r := &d.described
-	if s.Canary != nil {
-		r.Version = s.Canary.ReplicaSet
-	}
 	r.Paused, r.PausedBy = d.IsPaused()
 	if d.judged = d.decided; !d.judged {
 		r.Counts = d.statusCounts(count(d.nodes))
@@ -118,17 +118,12 @@ func daemonConditions(eds *edsv1.ExtendedDaemonSet) rolloutConditions {
 	if s := edsv1.TrueCondition(all, edsv1.ConditionStalled); s != nil {
 		c.stalled = &metav1.Condition{Status: s.Status, Reason: s.Reason, Message: s.Message, LastTransitionTime: s.LastTransitionTime}
 	}
-	if e := edsv1.TrueCondition(all, edsv1.ConditionReconcileError); e != nil {
-		c.message = e.Message
-	}
+	c.message = ptr.Deref(edsv1.TrueCondition(all, edsv1.ConditionReconcileError), edsv1.Condition{}).Message
 	ready := edsv1.FindCondition(all, edsv1.ConditionReady)
 	if ready == nil && eds.Status.ActiveReplicaSet == "" {
 		return c
 	}
-	c.complete = &metav1.Condition{}
-	if ready != nil {
-		c.complete.LastTransitionTime = ready.LastTransitionTime
-	}
+	c.complete = &metav1.Condition{LastTransitionTime: ptr.Deref(ready, edsv1.Condition{}).LastTransitionTime}
 	if AtRest(eds) {
 		c.complete.Status = metav1.ConditionTrue
 	}
@@ -143,19 +138,14 @@ func (d *daemonSet) canary() *Canary {
 		if failed == nil {
 			return nil
 		}
-		c := &Canary{Revision: d.Target.Name, State: CanaryFailed, Message: failed.Message}
-		if of := edsv1.TrueCondition(d.Target.Status.Conditions, edsv1.ConditionCanaryFailed); of != nil {
-			c.Reason, c.Message = edsv1.StatusReason(of.Reason), cmp.Or(of.Message, c.Message)
-		}
-		return c
+		of := ptr.Deref(edsv1.TrueCondition(d.Target.Status.Conditions, edsv1.ConditionCanaryFailed), edsv1.Condition{})
+		return &Canary{Revision: d.Target.Name, State: CanaryFailed, Reason: edsv1.StatusReason(of.Reason), Message: cmp.Or(of.Message, failed.Message)}
 	}
 	c := &Canary{Revision: s.Canary.ReplicaSet, Nodes: s.Canary.Nodes, State: CanaryProgressing}
 	if d.Annotated(edsv1.AnnotationCanaryPaused) || s.State == edsv1.StateCanaryPaused {
 		c.State, c.Reason = CanaryPaused, s.Reason
 		if rs := d.Find(c.Revision); rs != nil {
-			if paused := edsv1.TrueCondition(rs.Status.Conditions, edsv1.ConditionCanaryPaused); paused != nil {
-				c.Message = paused.Message
-			}
+			c.Message = ptr.Deref(edsv1.TrueCondition(rs.Status.Conditions, edsv1.ConditionCanaryPaused), edsv1.Condition{}).Message
 		}
 	}
 	return c

@@ -39,10 +39,7 @@ func (c *Cluster) plan(p *upgradev1.Plan, named string, preview *Supposition) *p
 	u.described = Rollout{
 		Kind: "Plan", Namespace: p.Namespace, Name: p.Name, Version: s.LatestVersion, Revision: s.LatestHash,
 		Wave: s.Wave, TurnSeconds: s.TurnSeconds, Paused: p.Spec.Strategy != nil && p.Spec.Strategy.Paused,
-		Counts: ptr.Deref(s.Counts, v1alpha1.UnitCounts{}), History: s.History,
-	}
-	if s.RolledBack != nil {
-		u.described.RolledBack = s.RolledBack.Version
+		Counts: ptr.Deref(s.Counts, v1alpha1.UnitCounts{}), History: s.History, RolledBack: ptr.Deref(s.RolledBack, upgradev1.PlanRevision{}).Version,
 	}
 	if u.nodes = u.listed; c.nodes == nil {
 		return u
@@ -120,9 +117,7 @@ func (u *units) unmetRequirements(selector labels.Selector, n *corev1.Node) stri
 func planConditions(p *upgradev1.Plan) rolloutConditions {
 	c := rolloutConditions{object: p, observed: p.Status.ObservedGeneration}
 	c.complete, c.stalled = planCondition(p, upgradev1.ConditionComplete), planCondition(p, upgradev1.ConditionStalled)
-	if c.complete != nil {
-		c.message = c.complete.Message
-	}
+	c.message = ptr.Deref(c.complete, metav1.Condition{}).Message
 	resolved := planCondition(p, upgradev1.ConditionLatestResolved)
 	for _, of := range []*metav1.Condition{planCondition(p, upgradev1.ConditionValidated), resolved} {
 		if of != nil && of.Status != metav1.ConditionTrue {
@@ -130,9 +125,7 @@ func planConditions(p *upgradev1.Plan) rolloutConditions {
 			return c
 		}
 	}
-	if resolved != nil {
-		c.message = cmp.Or(c.message, resolved.Message) // It may say why a newer version is not taken.
-	}
+	c.message = cmp.Or(c.message, ptr.Deref(resolved, metav1.Condition{}).Message) // It may say why a newer version is not taken.
 	return c
 }
 
