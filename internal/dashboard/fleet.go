@@ -154,14 +154,15 @@ func (s *Server) fleetPage(r *http.Request, at *State) (string, g.Group, error) 
 	}
 	act := list("act", g.Map(view.Needs(at.Rollouts, at.Budgets), need))
 	budgets := list("gauges", g.Map(at.Budgets, func(b view.Budget) g.Node { return gauge(&b) }))
-	all := section("rollouts", "Rollouts", orNothing(table("Rollouts", []string{"Rollout", "State", "Version", "Nodes", "Message"}, rows), "There are none."))
+	rollouts := table("Rollouts", []string{"Rollout", "State", "Version", "Nodes", "Message"}, rows)
+	all := section("rollouts", "Rollouts", cmp.Or(rollouts, line("", "There are none.")))
 	if at.restricted {
 		return title, append(heading(title, at), section("act", "Needs a person", act), all), nil
 	}
 	return title, append(heading(title, at),
-		section("act", "Needs a person", orNothing(act, "Nothing.")),
+		section("act", "Needs a person", cmp.Or(act, line("", "Nothing."))),
 		all,
-		section("budgets", "Budgets", orNothing(budgets, "There are none.")),
+		section("budgets", "Budgets", cmp.Or(budgets, line("", "There are none."))),
 		section("nodes", "Nodes",
 			h.Form(h.Class("by"), h.Action("/"),
 				h.Label(g.Text("Group by label "), h.Input(h.Name("by"), h.List("labels"), h.Value(by), g.Attr("spellcheck", "false"))), g.Text(" "), button("Group"),

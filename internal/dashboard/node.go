@@ -3,6 +3,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"net/http"
 	"strings"
 
@@ -36,7 +37,7 @@ func (s *Server) nodePage(r *http.Request, at *State) (string, g.Group, error) {
 	}
 	title := "Node " + name
 	return title, append(heading(title, at),
-		section("parts", "Rollouts", orNothing(table("Rollouts", []string{"Rollout", "State", "Step", "For", "Reason"}, rows), "No rollout selects it.")),
+		section("parts", "Rollouts", cmp.Or(table("Rollouts", []string{"Rollout", "State", "Step", "For", "Reason"}, rows), line("", "No rollout selects it."))),
 		section("why", "Why", styled("Why", why)),
 		toCopy("kubectl moult why "+name),
 	), nil

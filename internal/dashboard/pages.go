@@ -142,14 +142,6 @@ func list(class string, items []g.Node) g.Node {
 	return h.Ul(h.Class(class), g.Map(items, func(item g.Node) g.Node { return h.Li(item) }))
 }
 
-// orNothing says that there is nothing where there is nothing.
-func orNothing(n g.Node, otherwise string) g.Node {
-	if n == nil {
-		return line("", otherwise)
-	}
-	return n
-}
-
 func state(of string) g.Node { return h.Span(h.Class("state "+of), g.Text(of)) }
 
 func link(to, name string) g.Node { return h.A(h.Href(to), words(name)) }

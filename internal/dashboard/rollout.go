@@ -141,10 +141,7 @@ var arguments = map[string]string{"Plan": "plan/", "ExtendedDaemonSet": "eds/", 
 
 // commands are those that make sense for the rollout now.
 func commands(r *view.Rollout) []string {
-	arg := arguments[r.Kind] + r.Name
-	if r.Namespace != "" {
-		arg += " -n " + r.Namespace
-	}
+	arg := arguments[r.Kind] + r.Name + text.When(r.Namespace != "", " -n %s", r.Namespace)
 	verbs := []string{"status"}
 	switch {
 	case r.PausedBy != "": // kubectl eds resumes it.
