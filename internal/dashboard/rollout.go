@@ -70,6 +70,10 @@ func (s *Server) rolloutPage(request *http.Request, at *State) (string, g.Group,
 		}
 		next = styled("What comes next", preview)
 	}
+	var runs []g.Group
+	for _, row := range view.HistoryRows(r.History) {
+		runs = append(runs, g.Map(row, func(cell string) g.Node { return words(cell) }))
+	}
 	page := append(heading(title, at), summary(r, at.At)...)
 	return title, append(page,
 		section("failed", "Failed", list("failures", failures)),
@@ -82,17 +86,9 @@ func (s *Server) rolloutPage(request *http.Request, at *State) (string, g.Group,
 		})...),
 		section("updated", "Updated", folded("updated-nodes", text.Count(len(updated), "node"), nodeLinks(updated))),
 		section("preview", "What comes next", next, nextUnknown),
-		section("history", "History", table("History", view.HistoryColumns, historyRows(r.History))),
+		section("history", "History", table("History", view.HistoryColumns, runs)),
 		toCopy(commands(r)...),
 	), nil
-}
-
-// historyRows are the rows of the table of runs.
-func historyRows(runs []v1alpha1.Run) (rows []g.Group) {
-	for _, row := range view.HistoryRows(runs) {
-		rows = append(rows, g.Map(row, func(cell string) g.Node { return words(cell) }))
-	}
-	return rows
 }
 
 // summary is what the rollout's page says of the rollout itself.
