@@ -99,8 +99,7 @@ func (p *simulation) removeBlocks() {
 			p.without = append(p.without, fmt.Sprintf("the time until budget %s opens (%s)", b.Name, block.Gate))
 		}
 		isBlocked := func(u rollout.Unit) bool {
-			_, blocked := b.NodeBlocks[u.Node]
-			return blocked && u.State != v1alpha1.UnitUpdated && !u.Claimed
+			return b.NodeBlocks[u.Node].Gate != "" && u.State != v1alpha1.UnitUpdated && !u.Claimed
 		}
 		if slices.ContainsFunc(p.units, isBlocked) {
 			p.without = append(p.without, fmt.Sprintf("the time until budget %s opens for some nodes (%s)", b.Name, v1alpha1.ReasonPodsBlock))
