@@ -51,12 +51,11 @@ func ObserveReboot(name string, took time.Duration) {
 // ForgetNodeRollout removes a deleted NodeRollout.
 func ForgetNodeRollout(key types.NamespacedName) {
 	SetHostVersions(key.Name, nil)
-	machines.last.Range(func(set, _ any) bool {
+	for set := range machines.last.Range {
 		if of, _ := set.([2]string); of[0] == key.Name {
 			machines.last.Delete(set)
 		}
-		return true
-	})
+	}
 	forget(prometheus.Labels{"name": key.Name}, reboots, machines, outdatedMachines, phases)
 	Forget(Rollout{Kind: "NodeRollout", NamespacedName: key})
 }
