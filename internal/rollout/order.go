@@ -75,29 +75,38 @@ func (p *pass) sort(candidates []candidate) []*candidate {
 
 // keysOf returns the sort key of every candidate for a criterion.
 func (p *pass) keysOf(o *v1alpha1.Order, candidates []candidate) []int64 {
-	keys := make([]int64, len(candidates))
+	key := func(*candidate) int64 { return last }
 	switch o.By {
 	case v1alpha1.OrderZone:
-		byValue(corev1.LabelTopologyZone, nil, candidates, keys)
+		key = byValue(corev1.LabelTopologyZone, nil, candidates)
 	case v1alpha1.OrderLabel:
-		byValue(o.Key, o.Values, candidates, keys)
+		key = byValue(o.Key, o.Values, candidates)
 	case v1alpha1.OrderFewestEvictionsFirst:
-		for i := range candidates {
-			keys[i] = last
-			if n, known := p.fleet.Evictions[candidates[i].Unit.Node]; known {
-				keys[i] = int64(n)
+		key = func(c *candidate) int64 {
+			if n, known := p.fleet.Evictions[c.Unit.Node]; known {
+				return int64(n)
 			}
+			return last
 		}
-	default:
-		for i := range candidates {
-			keys[i] = keyOf(o.By, candidates[i].node)
-		}
+	case v1alpha1.OrderOldestFirst:
+		key = func(c *candidate) int64 { return c.node.Created.Unix() }
+	case v1alpha1.OrderNewestFirst:
+		key = func(c *candidate) int64 { return -c.node.Created.Unix() }
+	case v1alpha1.OrderControlPlaneFirst:
+		key = func(c *candidate) int64 { return -controlPlane(c.node) }
+	case v1alpha1.OrderControlPlaneLast:
+		key = func(c *candidate) int64 { return controlPlane(c.node) }
+	}
+	keys := make([]int64, len(candidates))
+	for i := range candidates {
+		keys[i] = key(&candidates[i])
 	}
 	return keys
 }
 
-// byValue sets keys by the place of a label's value among these values, or in the alphabet. Nodes with another value or without the label are last.
-func byValue(label string, values []string, candidates []candidate, keys []int64) {
+// byValue returns a key: the place of a label's value among these values, or in the alphabet. Nodes with another value or without the label
+// are last.
+func byValue(label string, values []string, candidates []candidate) func(*candidate) int64 {
 	if len(values) == 0 {
 		seen := map[string]bool{}
 		for i := range candidates {
@@ -111,30 +120,14 @@ func byValue(label string, values []string, candidates []candidate, keys []int64
 	for i, value := range slices.Backward(values) {
 		places[value] = int64(i)
 	}
-	for i := range candidates {
-		keys[i] = last
-		if value, ok := candidates[i].node.Labels[label]; ok {
-			if at, ok := places[value]; ok {
-				keys[i] = at
+	return func(c *candidate) int64 {
+		if value, ok := c.node.Labels[label]; ok {
+			if place, ok := places[value]; ok {
+				return place
 			}
 		}
+		return last
 	}
-}
-
-// keyOf returns the sort key of a node for a criterion that needs no label values.
-func keyOf(by v1alpha1.OrderBy, n *Node) int64 {
-	switch by {
-	case v1alpha1.OrderOldestFirst:
-		return n.Created.Unix()
-	case v1alpha1.OrderNewestFirst:
-		return -n.Created.Unix()
-	case v1alpha1.OrderControlPlaneFirst:
-		return -controlPlane(n)
-	case v1alpha1.OrderControlPlaneLast:
-		return controlPlane(n)
-	case v1alpha1.OrderFewestEvictionsFirst, v1alpha1.OrderZone, v1alpha1.OrderLabel:
-	}
-	return last
 }
 
 // controlPlane returns 1 for a node of the control plane, and 0 for another.
