@@ -134,7 +134,7 @@ func partial() []mutation {
 		switch e.name {
 		case "there", "allowed", "complete", "soaked", "approved":
 			all = append(all, mutation{"ending " + e.name + " where the last need not soak", func(s *subject) {
-				s.endings[i].unmet = func(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
+				s.endings[i].unmet = func(p *pass, index int, before *v1alpha1.WaveStatus) (v1alpha1.WaveState, string) {
 					defer alter(p, hasty)()
 					return e.unmet(p, index, before)
 				}

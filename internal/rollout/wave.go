@@ -23,7 +23,8 @@ type waves struct {
 	// current is the index of the wave whose units may start, with those of earlier ones.
 	current int
 	reason  v1alpha1.Reason
-	message string
+	// soaksSince is the time from which the current wave soaks.
+	soaksSince time.Time
 	// waiting caches the message for the units of each later wave.
 	waiting []string
 	// units are those of all waves, without those that opted out. The last tally counts units in no wave.
@@ -42,19 +43,20 @@ type tally struct {
 // proven counts the updated units that run the revision.
 func (t *tally) proven() int { return t.updated - t.unproven }
 
-// standing is the state of a wave that is not complete.
-type standing struct {
-	state   v1alpha1.WaveState
-	since   time.Time
-	reason  v1alpha1.Reason
-	message string
-}
-
-// ending is one condition for the end of a wave. It returns the wave's state while the condition is not met, or nil. before
-// is the wave's stored status; nil at its beginning.
+// ending is one condition for the end of a wave. While the condition is not met, it returns the wave's state and a message. Otherwise the
+// state is "". before is the wave's stored status; nil at its beginning.
 type ending struct {
 	name  string
-	unmet func(p *pass, index int, before *v1alpha1.WaveStatus) *standing
+	unmet func(p *pass, index int, before *v1alpha1.WaveStatus) (v1alpha1.WaveState, string)
+}
+
+// waveReasons are why units of later waves wait, by the state of the current wave.
+var waveReasons = map[v1alpha1.WaveState]v1alpha1.Reason{
+	v1alpha1.WaveProgressing:        v1alpha1.ReasonWavePending,
+	v1alpha1.WaveHalted:             v1alpha1.ReasonHalted,
+	v1alpha1.WaveUnhealthy:          v1alpha1.ReasonWaveUnhealthy,
+	v1alpha1.WaveSoaking:            v1alpha1.ReasonWaveSoaking,
+	v1alpha1.WaveWaitingForApproval: v1alpha1.ReasonWaitingForApproval,
 }
 
 // inWave lets the units of the current and earlier waves start. Failed units may be retried in any wave, so that their
@@ -66,7 +68,7 @@ func inWave(p *pass, c *candidate) (v1alpha1.Reason, string) {
 		return "", ""
 	}
 	if w.waiting[c.wave] == "" {
-		w.waiting[c.wave] = "wave " + p.waveName(c.wave) + " has not begun: " + w.message
+		w.waiting[c.wave] = "wave " + p.waveName(c.wave) + " has not begun: " + w.status.Message
 	}
 	return w.reason, w.waiting[c.wave]
 }
@@ -208,29 +210,28 @@ func (t *tally) add(c *candidate, index int) {
 
 // findCurrentWave goes from the stored wave to the current one.
 func (p *pass) findCurrentWave() {
-	w := &p.wave
 	index, before := p.storedWave()
 	for ; ; index, before = index+1, nil {
-		if s := p.standingOf(index, before); s != nil {
-			w.current, w.reason, w.message = index, s.reason, s.message
-			w.status = p.waveStatus(index, s)
+		if state, message := p.waveState(index, before); state != "" {
+			p.wave.current, p.wave.reason = index, waveReasons[state]
+			p.wave.status = p.waveStatus(index, before, state, message)
 			return
 		}
 	}
 }
 
-// standingOf returns the state of a wave, or nil if the next one begins. The last wave never ends; with SoakLast neither
+// waveState returns the state of a wave, or "" if the next one begins. The last wave never ends; with SoakLast neither
 // does the last wave with units.
-func (p *pass) standingOf(index int, before *v1alpha1.WaveStatus) *standing {
+func (p *pass) waveState(index int, before *v1alpha1.WaveStatus) (v1alpha1.WaveState, string) {
 	for i := range p.endings {
-		if s := p.endings[i].unmet(p, index, before); s != nil {
-			return s
+		if state, message := p.endings[i].unmet(p, index, before); state != "" {
+			return state, message
 		}
 	}
 	if index+1 == len(p.wave.tally) || p.strategy.SoakLast && !p.laterUnits(index) {
-		return p.newStanding(before, v1alpha1.WaveComplete, "", "")
+		return v1alpha1.WaveComplete, ""
 	}
-	return nil
+	return "", ""
 }
 
 // storedWave returns the index and the status of the wave in the rollout's status. A wave that has moved since is found by
@@ -262,72 +263,58 @@ func (p *pass) firstManual() int {
 	return slices.IndexFunc(p.strategy.Waves, func(w Wave) bool { return w.Manual })
 }
 
-// newStanding returns a standing with this state. It keeps the time at which the wave entered the state.
-func (p *pass) newStanding(before *v1alpha1.WaveStatus, state v1alpha1.WaveState, reason v1alpha1.Reason, message string) *standing {
-	s := &standing{state: state, since: p.now, reason: reason, message: message}
-	if before != nil && before.State == state {
-		s.since = before.Since.Time
-	}
-	return s
-}
-
 // waveHasNode: the first wave is the canary. The rollout waits until it has a node.
-func waveHasNode(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
+func waveHasNode(p *pass, index int, _ *v1alpha1.WaveStatus) (v1alpha1.WaveState, string) {
 	if index > 0 || p.wave.tally[0].nodes > 0 || len(p.wave.units) == 0 && !p.strategy.SoakLast {
-		return nil
+		return "", ""
 	}
-	return p.newStanding(before, v1alpha1.WaveProgressing, v1alpha1.ReasonWavePending,
-		fmt.Sprintf("wave %s has no node; the rollout starts when this canary has one", p.waveName(index)))
+	return v1alpha1.WaveProgressing, fmt.Sprintf("wave %s has no node; the rollout starts when this canary has one", p.waveName(index))
 }
 
 // waveUpdated: no unit of the wave or of earlier ones is outdated. A wave that must not fail and has failures is left to
 // waveAllowed.
-func waveUpdated(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
+func waveUpdated(p *pass, index int, _ *v1alpha1.WaveStatus) (v1alpha1.WaveState, string) {
 	for i := range index + 1 {
 		t := &p.wave.tally[i]
 		if t.pending == 0 || len(t.failed) > 0 && !p.mayFail(i) {
 			continue
 		}
-		return p.newStanding(before, v1alpha1.WaveProgressing, v1alpha1.ReasonWavePending,
-			fmt.Sprintf("%d of %d nodes of wave %s are updated", t.updated, t.nodes, p.waveName(i)))
+		return v1alpha1.WaveProgressing, fmt.Sprintf("%d of %d nodes of wave %s are updated", t.updated, t.nodes, p.waveName(i))
 	}
-	return nil
+	return "", ""
 }
 
 // waveOffered: a unit of the wave runs the revision, unless later waves have no work. A wave with failures is left to
 // waveAllowed. Earlier waves are not checked, because their units may be gone.
-func waveOffered(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
+func waveOffered(p *pass, index int, _ *v1alpha1.WaveStatus) (v1alpha1.WaveState, string) {
 	if t := &p.wave.tally[index]; t.unproven > 0 && t.proven() == 0 && len(t.failed) == 0 && p.laterWork(index) {
-		return p.newStanding(before, v1alpha1.WaveProgressing, v1alpha1.ReasonWavePending,
-			fmt.Sprintf("no node of wave %s runs %s yet: it is not offered to them", p.waveName(index), p.strategy.Revision))
+		return v1alpha1.WaveProgressing, fmt.Sprintf("no node of wave %s runs %s yet: it is not offered to them", p.waveName(index), p.strategy.Revision)
 	}
-	return nil
+	return "", ""
 }
 
 // waveAllowed: the strategy allows the failures of the wave and of earlier ones, and not every canary was skipped.
-func waveAllowed(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
+func waveAllowed(p *pass, index int, _ *v1alpha1.WaveStatus) (v1alpha1.WaveState, string) {
 	if t := &p.wave.tally[0]; index == 0 && t.skipped > 0 && t.proven() == 0 && len(t.failed) == 0 && (p.laterWork(index) || p.strategy.SoakLast) {
-		return p.newStanding(before, v1alpha1.WaveHalted, v1alpha1.ReasonHalted,
-			fmt.Sprintf("every node of wave %s was skipped, so the canary tested nothing", p.waveName(index)))
+		return v1alpha1.WaveHalted, fmt.Sprintf("every node of wave %s was skipped, so the canary tested nothing", p.waveName(index))
 	}
 	for i := range index + 1 {
 		t := &p.wave.tally[i]
 		if len(t.failed) == 0 || p.mayFail(i) && t.proven() > 0 {
 			continue
 		}
-		return p.newStanding(before, v1alpha1.WaveHalted, v1alpha1.ReasonHalted,
-			fmt.Sprintf("in wave %s the change failed on %s", p.waveName(i), list(t.failed, len(t.failed))))
+		return v1alpha1.WaveHalted, fmt.Sprintf("in wave %s the change failed on %s", p.waveName(i), list(t.failed, len(t.failed)))
 	}
-	return nil
+	return "", ""
 }
 
 // waveComplete: if later waves have no work, the rollout is complete without a soak, unless SoakLast requires one. Units in
 // no wave need no soak.
-func waveComplete(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
+func waveComplete(p *pass, index int, before *v1alpha1.WaveStatus) (v1alpha1.WaveState, string) {
 	if p.laterWork(index) || p.strategy.SoakLast && index < len(p.strategy.Waves) && !p.wasComplete(before) {
-		return nil
+		return "", ""
 	}
-	return p.newStanding(before, v1alpha1.WaveComplete, "", "")
+	return v1alpha1.WaveComplete, ""
 }
 
 // wasComplete reports whether the wave of a rollout with SoakLast was complete at the last decision. It had soaked then, and
@@ -347,7 +334,7 @@ func (p *pass) laterWork(index int) bool {
 }
 
 // waveHealthy: all updated nodes of the wave are healthy.
-func waveHealthy(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
+func waveHealthy(p *pass, index int, _ *v1alpha1.WaveStatus) (v1alpha1.WaveState, string) {
 	n := 0
 	var who []string
 	for _, c := range p.updated(index) {
@@ -361,17 +348,16 @@ func waveHealthy(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
 		}
 	}
 	if n == 0 {
-		return nil
+		return "", ""
 	}
-	return p.newStanding(before, v1alpha1.WaveUnhealthy, v1alpha1.ReasonWaveUnhealthy,
-		fmt.Sprintf("in wave %s not all nodes are healthy: %s", p.waveName(index), list(who, n)))
+	return v1alpha1.WaveUnhealthy, fmt.Sprintf("in wave %s not all nodes are healthy: %s", p.waveName(index), list(who, n))
 }
 
 // waveSoaked: all updated nodes of the wave have been updated and healthy for the soak.
-func waveSoaked(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
+func waveSoaked(p *pass, index int, before *v1alpha1.WaveStatus) (v1alpha1.WaveState, string) {
 	soak := p.waveAt(index).Soak
 	if soak <= 0 || p.wave.tally[index].nodes == 0 {
-		return nil
+		return "", ""
 	}
 	since := p.now
 	switch {
@@ -382,9 +368,7 @@ func waveSoaked(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
 		since = before.Since.Add(-soak) // It had soaked by then.
 	}
 	for _, c := range p.updated(index) {
-		if healthy := p.fleet.healthySince(c.Unit.Node, &p.strategy.Health); healthy.After(since) {
-			since = healthy
-		}
+		since = laterOf(since, p.fleet.healthySince(c.Unit.Node, &p.strategy.Health))
 	}
 	// The stored time has no fractions of a second.
 	if whole := since.Truncate(time.Second); whole.Before(since) {
@@ -392,27 +376,25 @@ func waveSoaked(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
 	}
 	end := since.Add(soak)
 	if !p.now.Before(end) {
-		return nil
+		return "", ""
 	}
 	p.wake(end)
-	return &standing{
-		state: v1alpha1.WaveSoaking, since: since, reason: v1alpha1.ReasonWaveSoaking,
-		message: fmt.Sprintf("wave %s soaks until %s", p.waveName(index), end.UTC().Format(time.RFC3339)),
-	}
+	p.wave.soaksSince = since
+	return v1alpha1.WaveSoaking, fmt.Sprintf("wave %s soaks until %s", p.waveName(index), end.UTC().Format(time.RFC3339))
 }
 
 // waveApproved: a person has approved the wave, if it needs approval. A wave without a node needs it too: the next must not begin because
 // a selector is wrong, or because nodes join late.
-func waveApproved(p *pass, index int, before *v1alpha1.WaveStatus) *standing {
+func waveApproved(p *pass, index int, before *v1alpha1.WaveStatus) (v1alpha1.WaveState, string) {
 	w := p.waveAt(index)
 	if !w.Manual || p.wasComplete(before) || slices.Contains(p.strategy.Approved, p.approvalOf(w)) {
-		return nil
+		return "", ""
 	}
 	message := fmt.Sprintf("wave %s waits for approval", p.waveName(index))
 	if p.wave.tally[index].nodes == 0 {
 		message = fmt.Sprintf("wave %s has no node, and waits for approval", p.waveName(index))
 	}
-	return p.newStanding(before, v1alpha1.WaveWaitingForApproval, v1alpha1.ReasonWaitingForApproval, message)
+	return v1alpha1.WaveWaitingForApproval, message
 }
 
 // updated returns the updated units of a wave.
@@ -445,17 +427,24 @@ func (p *pass) waveName(index int) string {
 	return strconv.Itoa(index+1) + " (" + p.nameOf(index) + ")"
 }
 
-func (p *pass) waveStatus(index int, now *standing) *v1alpha1.WaveStatus {
-	t := &p.wave.tally[index]
+// waveStatus returns the status of a wave. It keeps the time at which the wave entered the state.
+func (p *pass) waveStatus(index int, before *v1alpha1.WaveStatus, state v1alpha1.WaveState, message string) *v1alpha1.WaveStatus {
+	t, since := &p.wave.tally[index], p.now
+	switch {
+	case state == v1alpha1.WaveSoaking:
+		since = p.wave.soaksSince
+	case before != nil && before.State == state:
+		since = before.Since.Time
+	}
 	s := &v1alpha1.WaveStatus{
 		Name: p.nameOf(index), Number: int32(index + 1), Of: int32(len(p.wave.tally)), Revision: p.strategy.Revision,
-		State: now.state, Since: metav1.Time{Time: now.since.UTC().Truncate(time.Second)}, Message: now.message,
+		State: state, Since: metav1.Time{Time: since.UTC().Truncate(time.Second)}, Message: message,
 		Nodes: int32(t.nodes), Updated: int32(t.updated),
 	}
 	if last := len(p.strategy.Waves); p.wave.tally[last].nodes == 0 && index < last {
 		s.Of--
 	}
-	if w := p.waveAt(index); w.Manual && now.state != v1alpha1.WaveComplete {
+	if w := p.waveAt(index); w.Manual && state != v1alpha1.WaveComplete {
 		s.ApproveWith = p.approvalOf(w)
 	}
 	if p.firstManual() >= 0 {
