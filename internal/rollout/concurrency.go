@@ -15,7 +15,7 @@ import (
 // that a rollout whose turns all fail stops by itself.
 func slotFree(p *pass, c *candidate) (v1alpha1.Reason, string) {
 	holds := p.slots.holds(c.Unit)
-	if holds && p.slots.busy < p.slots.limit || !holds && p.slots.free > 0 {
+	if holds && p.slots.busy < p.slots.limit || !holds && len(p.slots.holders) < p.slots.limit {
 		return "", ""
 	}
 	return v1alpha1.ReasonMaxConcurrent, p.slots.explain()
@@ -24,30 +24,27 @@ func slotFree(p *pass, c *candidate) (v1alpha1.Reason, string) {
 // slots counts the units of a rollout that hold slots, and keeps names for messages.
 type slots struct {
 	// failedFree is true when a unit that failed for good frees its slot.
-	failedFree  bool
-	limit, free int
+	failedFree bool
+	limit      int
 	// busy counts the holders that do not wait for a start. A holder that restarts needs busy to be below the limit.
-	busy                     int
-	holderCount, failedCount int
-	holders, failed          []string
-	message                  string
+	busy int
+	// holders are the nodes that hold a slot, and failed are those of them that have failed.
+	holders, failed []string
+	message         string
 }
 
 // maxListed is how many nodes, domains or pods a message lists.
 const maxListed = 3
 
 func countSlots(s *Strategy, units []Unit, now time.Time) slots {
-	c := slots{limit: s.MaxConcurrent, free: s.MaxConcurrent, failedFree: s.MaxFailures != nil}
+	c := slots{limit: s.MaxConcurrent, failedFree: s.MaxFailures != nil}
 	for i := range units {
 		u := &units[i]
 		if !c.holds(u) {
 			continue
 		}
 		if u.State == v1alpha1.UnitFailed {
-			c.failedCount++
-			if len(c.failed) < maxListed {
-				c.failed = append(c.failed, u.Node)
-			}
+			c.failed = append(c.failed, u.Node)
 		}
 		if !u.wantsStart(now) {
 			c.busy++
@@ -68,18 +65,13 @@ func (c *slots) start(u *Unit) {
 		c.take(u.Node)
 	case u.State == v1alpha1.UnitFailed:
 		// A retry.
-		c.failedCount--
 		c.failed = slices.DeleteFunc(c.failed, func(name string) bool { return name == u.Node })
 		c.message = ""
 	}
 }
 
 func (c *slots) take(node string) {
-	c.free--
-	c.holderCount++
-	if len(c.holders) < maxListed {
-		c.holders = append(c.holders, node)
-	}
+	c.holders = append(c.holders, node)
 	c.message = ""
 }
 
@@ -91,10 +83,11 @@ func (c *slots) explain() string {
 	switch {
 	case c.limit == 0:
 		c.message = "the concurrency is 0, so no node is started"
-	case c.failedCount > 0:
-		c.message = fmt.Sprintf("%d of %d slots taken, %d of them by failed nodes (%s)", c.holderCount, c.limit, c.failedCount, list(c.failed, c.failedCount))
+	case len(c.failed) > 0:
+		c.message = fmt.Sprintf("%d of %d slots taken, %d of them by failed nodes (%s)",
+			len(c.holders), c.limit, len(c.failed), list(c.failed, len(c.failed)))
 	default:
-		c.message = fmt.Sprintf("%d of %d slots taken (%s)", c.holderCount, c.limit, list(c.holders, c.holderCount))
+		c.message = fmt.Sprintf("%d of %d slots taken (%s)", len(c.holders), c.limit, list(c.holders, len(c.holders)))
 	}
 	return c.message
 }
