@@ -55,10 +55,10 @@ func (f *Fleet) healthySince(name string, own *Health) time.Time {
 	}
 	var since time.Time
 	for _, asked := range f.asked(n, own) {
-		since = laterOf(since, n.ready().since.Add(asked.MinReady))
+		since = Later(since, n.ready().since.Add(asked.MinReady))
 		for _, want := range asked.Conditions {
 			if c := n.condition(want.Type); c != nil {
-				since = laterOf(since, c.LastTransitionTime.Time)
+				since = Later(since, c.LastTransitionTime.Time)
 			}
 		}
 	}
@@ -68,10 +68,11 @@ func (f *Fleet) healthySince(name string, own *Health) time.Time {
 // SoakEnd returns when the soak of a changed node ends: this long after the later of the change and the node's health. It
 // does not check whether the node is healthy now.
 func (f *Fleet) SoakEnd(name string, changed time.Time, soak time.Duration) time.Time {
-	return laterOf(changed, f.healthySince(name, &Health{})).Add(soak)
+	return Later(changed, f.healthySince(name, &Health{})).Add(soak)
 }
 
-func laterOf(a, b time.Time) time.Time {
+// Later returns the later of two times.
+func Later(a, b time.Time) time.Time {
 	if b.After(a) {
 		return b
 	}

@@ -335,22 +335,17 @@ func (p *pass) laterWork(index int) bool {
 
 // waveHealthy: all updated nodes of the wave are healthy.
 func waveHealthy(p *pass, index int, _ *v1alpha1.WaveStatus) (v1alpha1.WaveState, string) {
-	n := 0
 	var who []string
 	for _, c := range p.updated(index) {
-		why, end := p.fleet.health(c.Unit.Node, &p.strategy.Health, p.now)
-		if why == "" {
-			continue
-		}
-		p.wake(end)
-		if n++; n <= maxListed {
+		if why, end := p.fleet.health(c.Unit.Node, &p.strategy.Health, p.now); why != "" {
+			p.wake(end)
 			who = append(who, c.Unit.Node+" ("+why+")")
 		}
 	}
-	if n == 0 {
+	if len(who) == 0 {
 		return "", ""
 	}
-	return v1alpha1.WaveUnhealthy, fmt.Sprintf("in wave %s not all nodes are healthy: %s", p.waveName(index), list(who, n))
+	return v1alpha1.WaveUnhealthy, fmt.Sprintf("in wave %s not all nodes are healthy: %s", p.waveName(index), list(who, len(who)))
 }
 
 // waveSoaked: all updated nodes of the wave have been updated and healthy for the soak.
@@ -368,7 +363,7 @@ func waveSoaked(p *pass, index int, before *v1alpha1.WaveStatus) (v1alpha1.WaveS
 		since = before.Since.Add(-soak) // It had soaked by then.
 	}
 	for _, c := range p.updated(index) {
-		since = laterOf(since, p.fleet.healthySince(c.Unit.Node, &p.strategy.Health))
+		since = Later(since, p.fleet.healthySince(c.Unit.Node, &p.strategy.Health))
 	}
 	// The stored time has no fractions of a second.
 	if whole := since.Truncate(time.Second); whole.Before(since) {

@@ -197,7 +197,7 @@ func (d *daemonSet) schedule(turn time.Duration) (*Schedule, map[string]time.Tim
 	var without []string
 	starts := map[string]time.Time{}
 	if t := d.Canary; t != nil {
-		begin = latest(now, t.Until)
+		begin = rollout.Later(now, t.Until)
 		for _, s := range d.States {
 			if !s.Canary || s.Current.Available() {
 				continue
@@ -205,7 +205,7 @@ func (d *daemonSet) schedule(turn time.Duration) (*Schedule, map[string]time.Tim
 			if s.Current == nil {
 				starts[s.Node.Name] = now
 			}
-			begin = latest(begin, now.Add(turn+ptr.Deref(d.Strategy.Canary.Duration, metav1.Duration{}).Duration))
+			begin = rollout.Later(begin, now.Add(turn+ptr.Deref(d.Strategy.Canary.Duration, metav1.Duration{}).Duration))
 		}
 		slowStart = begin
 		if t.Paused() {

@@ -108,13 +108,6 @@ func (p *simulation) removeBlocks() {
 	}
 }
 
-func latest(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
-}
-
 // changeNode changes a copy of a node.
 func (p *simulation) changeNode(name string, how func(*rollout.Node)) {
 	if before := p.fleet.Nodes[name]; before != nil {
@@ -146,7 +139,7 @@ func (p *simulation) endTurns() {
 		} else if since.IsZero() {
 			since = p.now
 		}
-		p.endTurn(u, latest(p.now, since.Add(p.turn)))
+		p.endTurn(u, rollout.Later(p.now, since.Add(p.turn)))
 	}
 }
 

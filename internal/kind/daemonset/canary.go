@@ -137,7 +137,7 @@ func (j *Judge) JudgeCanaryPods() {
 		if !s.Canary {
 			continue
 		}
-		h.NodesReady = latest(h.NodesReady, readySince(s.Node))
+		h.NodesReady = rollout.Later(h.NodesReady, readySince(s.Node))
 		if s.NodeProblem != "" && !s.mayHaveBroken() {
 			h.NodesReady = j.Now
 		}
@@ -175,7 +175,7 @@ func (j *Judge) DecideCanary() {
 		switch {
 		case s.Current.Available():
 			u.State, u.Since = v1alpha1.UnitUpdated, s.Current.State.ReadySince
-			c.Until = latest(c.Until, u.Since.Add(wave.Soak))
+			c.Until = rollout.Later(c.Until, u.Since.Add(wave.Soak))
 		case s.UnitState() == v1alpha1.UnitOutdated && s.lacksPod() && s.NodeProblem == "" && !c.Paused():
 			u.State = v1alpha1.UnitOutdated // Only budgets and claims can hold it: the canary has no window, and a slot for each node.
 		}
@@ -183,7 +183,7 @@ func (j *Judge) DecideCanary() {
 		c.Units = append(c.Units, u)
 	}
 	if last := c.Verdict.LastRestart; spec.NoRestartsDuration != nil && !last.IsZero() {
-		c.Until = latest(c.Until, last.Add(spec.NoRestartsDuration.Duration))
+		c.Until = rollout.Later(c.Until, last.Add(spec.NoRestartsDuration.Duration))
 	}
 	c.Strategy = rollout.Strategy{
 		UID: j.EDS.UID, Revision: j.Hash, MaxConcurrent: max(1, len(wave.Nodes)), Waves: []rollout.Wave{wave}, Wave: j.EDS.Status.Wave,

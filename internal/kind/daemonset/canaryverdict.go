@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+	"moult.dev/moult/internal/rollout"
 )
 
 // PickCanaries returns the nodes of a canary, sorted by name. They may be fewer than wanted.
@@ -140,7 +141,7 @@ func JudgeCanary(c *edsv1.ExtendedDaemonSetSpecStrategyCanary, nodes []*NodeStat
 		if v.FirstRestart.IsZero() || !at.IsZero() && at.Before(v.FirstRestart) {
 			v.FirstRestart = at
 		}
-		v.LastRestart = latest(v.LastRestart, at)
+		v.LastRestart = rollout.Later(v.LastRestart, at)
 	}
 	restarts := func(limit int32) finding {
 		if worst.Restarts <= limit {
@@ -160,7 +161,7 @@ func JudgeCanary(c *edsv1.ExtendedDaemonSetSpecStrategyCanary, nodes []*NodeStat
 		case fail.reason != "":
 		case limit != nil && v.LastRestart.Sub(v.FirstRestart) > limit.Duration:
 			fail = finding{edsv1.StatusReasonRestartsTimeoutExceeded, "pods have gone on restarting for more than " + limit.Duration.String()}
-		case timeout != nil && hasPassed(&v.Wake, latest(latest(h.Began, h.Held), h.NodesReady).Add(timeout.Duration), now):
+		case timeout != nil && hasPassed(&v.Wake, rollout.Later(rollout.Later(h.Began, h.Held), h.NodesReady).Add(timeout.Duration), now):
 			fail = finding{edsv1.StatusReasonTimeoutExceeded, "the canary has taken more than " + timeout.Duration.String()}
 		}
 	}

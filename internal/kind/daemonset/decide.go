@@ -288,7 +288,7 @@ func (j *Judge) Room() (n int, message string) {
 func (j *Judge) nextBatch() time.Time {
 	last := j.Batches[edsv1.ConditionPodDeletion]
 	if c := edsv1.FindCondition(j.Active.Status.Conditions, edsv1.ConditionPodDeletion); c != nil {
-		last = latest(last, c.LastUpdateTime.Time)
+		last = rollout.Later(last, c.LastUpdateTime.Time)
 	}
 	if interval := j.batchInterval(); interval > 0 && !last.IsZero() {
 		return last.Add(interval)

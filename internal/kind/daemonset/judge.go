@@ -221,13 +221,6 @@ func (j *Judge) WakeAt(t time.Time) {
 // HasPassed reports whether this time has come. If not, it sets Wake to that time or earlier.
 func (j *Judge) HasPassed(at time.Time) bool { return hasPassed(&j.Wake, at, j.Now) }
 
-func latest(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
-}
-
 // TakesOver reports whether the ExtendedDaemonSet takes over a pod of its old DaemonSet, or an orphan of that DaemonSet. An orphan has the
 // DaemonSet's name as prefix, and the label that DaemonSets set.
 func TakesOver(eds *edsv1.ExtendedDaemonSet, pod *corev1.Pod) bool {

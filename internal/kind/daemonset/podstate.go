@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+	"moult.dev/moult/internal/rollout"
 )
 
 const (
@@ -94,7 +95,7 @@ func (l *PodState) readRestarts(containers []corev1.ContainerStatus) {
 		completed := ptr.Deref(c.State.Terminated, corev1.ContainerStateTerminated{})
 		for _, at := range []metav1.Time{last.FinishedAt, running.StartedAt, completed.StartedAt} {
 			if at.Unix() > 0 { // A container that could not be started says 1970.
-				l.LastRestart = latest(l.LastRestart, at.Time)
+				l.LastRestart = rollout.Later(l.LastRestart, at.Time)
 			}
 		}
 		if c.RestartCount > l.Restarts {
