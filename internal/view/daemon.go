@@ -65,13 +65,9 @@ func AtRest(eds *edsv1.ExtendedDaemonSet) bool {
 		s.Current == s.Desired && s.Ready == s.Desired && s.Available == s.Desired && s.UpToDate == s.Desired
 }
 
-// RevisionOf is the hash of an ExtendedDaemonSet's template; empty if the template can't be hashed.
+// RevisionOf is the hash of an ExtendedDaemonSet's template.
 func RevisionOf(eds *edsv1.ExtendedDaemonSet) string {
-	hash, err := daemonset.TemplateHash(&eds.Spec.Template)
-	if err != nil {
-		return ""
-	}
-	return hash
+	return daemonset.TemplateHash(&eds.Spec.Template)
 }
 
 // NodeOf is the node that a pod of an ExtendedDaemonSet runs on or is pinned to; "" if there is none.

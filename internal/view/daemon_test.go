@@ -59,7 +59,7 @@ func newFarm(nodes int, options ...func(*farm)) *farm {
 			Namespace: "ns", Name: name, UID: types.UID(name), Labels: map[string]string{edsv1.LabelName: "foo"}, CreationTimestamp: *at(now.Add(time.Duration(i-2) * time.Hour)),
 		}}
 		rs.Spec.Template = template(strings.TrimPrefix(name, "foo-"))
-		rs.Spec.TemplateGeneration, _ = daemonset.TemplateHash(&rs.Spec.Template)
+		rs.Spec.TemplateGeneration = daemonset.TemplateHash(&rs.Spec.Template)
 		f.sets[name] = rs
 	}
 	f.sets["foo-new"].Status.Conditions = []edsv1.Condition{{Type: edsv1.ConditionActive, Status: metav1.ConditionTrue, LastTransitionTime: *at(now.Add(-time.Hour))}}

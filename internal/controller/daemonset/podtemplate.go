@@ -48,12 +48,9 @@ func (c *Controller) keepPodTemplate(ctx context.Context, request ctrl.Request) 
 	if err := c.client.Get(ctx, request.NamespacedName, d); err != nil || d.DeletionTimestamp != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	want, err := newPodTemplate(d)
-	if err != nil {
-		return ctrl.Result{}, err
-	}
+	want := newPodTemplate(d)
 	have, happened := &corev1.PodTemplate{}, events.PodTemplateUpdated
-	err = c.client.Get(ctx, request.NamespacedName, have)
+	err := c.client.Get(ctx, request.NamespacedName, have)
 	switch owner := metav1.GetControllerOfNoCopy(have); {
 	case apierrors.IsNotFound(err):
 		happened, err = events.PodTemplateCreated, c.client.Create(ctx, want)
@@ -96,11 +93,7 @@ func (c *Controller) reportForeignPodTemplate(d *edsv1.ExtendedDaemonSet) (ctrl.
 
 // newPodTemplate returns the PodTemplate of an ExtendedDaemonSet, with the same labels and annotations. It leaves out the annotation of kubectl
 // apply, which describes the ExtendedDaemonSet and would mislead a kubectl apply of the PodTemplate.
-func newPodTemplate(d *edsv1.ExtendedDaemonSet) (*corev1.PodTemplate, error) {
-	hash, err := daemonset.TemplateHash(&d.Spec.Template)
-	if err != nil {
-		return nil, err
-	}
+func newPodTemplate(d *edsv1.ExtendedDaemonSet) *corev1.PodTemplate {
 	t := &corev1.PodTemplate{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: d.Namespace, Name: d.Name, Labels: maps.Clone(d.Labels), Annotations: maps.Clone(d.Annotations),
@@ -111,8 +104,8 @@ func newPodTemplate(d *edsv1.ExtendedDaemonSet) (*corev1.PodTemplate, error) {
 	t.Template.Name = ""
 	delete(t.Annotations, corev1.LastAppliedConfigAnnotation)
 	metav1.SetMetaDataLabel(&t.ObjectMeta, edsv1.AnnotationDaemonsetPod, edsv1.True)
-	metav1.SetMetaDataAnnotation(&t.ObjectMeta, edsv1.AnnotationTemplateHash, hash)
-	return t, nil
+	metav1.SetMetaDataAnnotation(&t.ObjectMeta, edsv1.AnnotationTemplateHash, daemonset.TemplateHash(&d.Spec.Template))
+	return t
 }
 
 // isCurrentPodTemplate reports whether a PodTemplate is up to date. The template is compared by its hash, because the API server fills in defaults.

@@ -188,11 +188,9 @@ func (b *bench) podtemplate(name string) (*corev1.PodTemplate, error) {
 func (b *bench) shows(d *edsv1.ExtendedDaemonSet) (p *corev1.PodTemplate) {
 	b.Helper()
 	b.eventually("the PodTemplate is that of "+d.Name, func() string {
-		want, err := newPodTemplate(d)
-		if err == nil {
-			p, err = b.podtemplate(d.Name)
-		}
-		if err != nil {
+		want := newPodTemplate(d)
+		var err error
+		if p, err = b.podtemplate(d.Name); err != nil {
 			return err.Error()
 		}
 		if !isCurrentPodTemplate(p, want) {
@@ -328,10 +326,7 @@ func leavesUnlabelledAlone(b *bench) {
 	b.event(d, "PodTemplateForeign", 1)
 	b.untouched(theirs)
 	b.delete(theirs)
-	left, err := newPodTemplate(d)
-	if err != nil {
-		b.Fatal(err)
-	}
+	left := newPodTemplate(d)
 	left.Annotations[annotationsHash] = "old"
 	left.Template.Spec.Containers = left.Template.Spec.Containers[:1]
 	b.create(left)

@@ -40,17 +40,11 @@ func TestNewPodTemplate(t *testing.T) {
 	d := newDaemonSet()
 	d.Labels[labelPod] = "false"
 	before := d.DeepCopy()
-	got, err := newPodTemplate(d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := newPodTemplate(d)
 	if diff := cmp.Diff(before, d); diff != "" {
 		t.Errorf("it changes the original (-want +got):\n%s", diff)
 	}
-	hash, err := daemonset.TemplateHash(&d.Spec.Template)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hash := daemonset.TemplateHash(&d.Spec.Template)
 	want := &corev1.PodTemplate{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "a", Name: "d", Labels: map[string]string{"team": "infra", labelPod: "true"},
@@ -69,8 +63,8 @@ func TestNewPodTemplate(t *testing.T) {
 
 	// A daemon set may have neither labels nor annotations.
 	d.Labels, d.Annotations = nil, nil
-	if got, err := newPodTemplate(d); err != nil || len(got.Labels) != 1 || len(got.Annotations) != 1 {
-		t.Errorf("got %v, %v", got, err)
+	if got := newPodTemplate(d); len(got.Labels) != 1 || len(got.Annotations) != 1 {
+		t.Errorf("got %v", got)
 	}
 }
 
@@ -87,10 +81,7 @@ func TestIsCurrentPodTemplate(t *testing.T) {
 		"the hash":       {func(have *corev1.PodTemplate) { have.Annotations[annotationsHash] = "other" }, false},
 		"no owner":       {func(have *corev1.PodTemplate) { have.OwnerReferences = nil }, false},
 	} {
-		want, err := newPodTemplate(newDaemonSet())
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := newPodTemplate(newDaemonSet())
 		have := want.DeepCopy()
 		tc.change(have)
 		if got := isCurrentPodTemplate(have, want); got != tc.want {
@@ -117,10 +108,7 @@ func TestOwnerOfPodTemplate(t *testing.T) {
 		"another owner's":         {func(have *corev1.PodTemplate) { have.ObjectMeta = metav1.ObjectMeta{Name: "d"} }, "foreign"},
 		"only the label is right": {func(have *corev1.PodTemplate) { have.OwnerReferences, have.Annotations = nil, nil }, "foreign"},
 	} {
-		have, err := newPodTemplate(newDaemonSet())
-		if err != nil {
-			t.Fatal(err)
-		}
+		have := newPodTemplate(newDaemonSet())
 		tc.change(have)
 		got, d := "own", newDaemonSet()
 		switch {

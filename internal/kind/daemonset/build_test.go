@@ -52,7 +52,7 @@ func newWorld(nodes int) *world {
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "foo-" + name, Labels: map[string]string{edsv1.LabelName: "foo"}, UID: types.UID(name), CreationTimestamp: ago(2*time.Hour - time.Duration(i)*time.Hour)},
 		}
 		rs.Spec.Template.Spec.Containers = []corev1.Container{{Name: "c", Image: name}}
-		rs.Spec.TemplateGeneration, _ = TemplateHash(&rs.Spec.Template)
+		rs.Spec.TemplateGeneration = TemplateHash(&rs.Spec.Template)
 		w.sets = append(w.sets, rs)
 	}
 	w.sets[1].Status.Conditions = []edsv1.Condition{{Type: edsv1.ConditionActive, Status: metav1.ConditionTrue, LastTransitionTime: ago(time.Hour)}}

@@ -183,7 +183,7 @@ func TestDecide(t *testing.T) {
 				for i := range w.sets {
 					c := &w.sets[i].Spec.Template.Spec.Containers[0]
 					c.Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}}
-					w.sets[i].Spec.TemplateGeneration, _ = TemplateHash(&w.sets[i].Spec.Template)
+					w.sets[i].Spec.TemplateGeneration = TemplateHash(&w.sets[i].Spec.Template)
 				}
 				w.eds.Spec.Template.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}}
 				w.has("old", nil, 0, 1)
@@ -214,7 +214,7 @@ func TestDecide(t *testing.T) {
 				port := []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}}
 				for i := range w.sets {
 					w.sets[i].Spec.Template.Spec.Containers[0].Ports = port
-					w.sets[i].Spec.TemplateGeneration, _ = TemplateHash(&w.sets[i].Spec.Template)
+					w.sets[i].Spec.TemplateGeneration = TemplateHash(&w.sets[i].Spec.Template)
 				}
 				w.eds.Spec.Template.Spec.Containers[0].Ports = port
 				return w.has("old", nil, 0).keeps()

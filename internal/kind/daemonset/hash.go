@@ -7,7 +7,6 @@ import (
 	"crypto/md5"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,7 +24,7 @@ var (
 // TemplateHash returns the hash of a template: the hexadecimal MD5 of its JSON, without its name, as k8s.io/api v0.31.1
 // writes it. ExtendedDaemonSet wrote the same hash on its objects. Newer fields are
 // part of the hash when they are set.
-func TemplateHash(t *corev1.PodTemplateSpec) (string, error) {
+func TemplateHash(t *corev1.PodTemplateSpec) string {
 	t = t.DeepCopy()
 	t.Name = ""
 	mark(&t.ObjectMeta)
@@ -36,10 +35,10 @@ func TemplateHash(t *corev1.PodTemplateSpec) (string, error) {
 	}
 	raw, err := json.Marshal(t)
 	if err != nil {
-		return "", fmt.Errorf("hashing the template, %w", err)
+		panic(err) // A template always marshals.
 	}
 	sum := md5.Sum(bytes.ReplaceAll(raw, unsetJSON, unsetJSON31))
-	return hex.EncodeToString(sum[:]), nil
+	return hex.EncodeToString(sum[:])
 }
 
 func mark(m *metav1.ObjectMeta) {

@@ -43,7 +43,7 @@ func TestTemplateHash(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := template.DeepCopy()
-			if got := templateHash(t, template); got != tc.Hash {
+			if got := TemplateHash(template); got != tc.Hash {
 				t.Errorf("the hash of %s is %s, want %s", tc.Template, got, tc.Hash)
 			}
 			if diff := cmp.Diff(before, template); diff != "" {
@@ -53,19 +53,10 @@ func TestTemplateHash(t *testing.T) {
 	}
 }
 
-func templateHash(t *testing.T, template *corev1.PodTemplateSpec) string {
-	t.Helper()
-	got, err := TemplateHash(template)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return got
-}
-
 // These come from a running ExtendedDaemonSet, and from the same code with current libraries.
 func TestTemplateHashOfExtendedDaemonSet(t *testing.T) {
 	template := &corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "daemon", Image: "registry.k8s.io/pause:3.0"}}}}
-	if got, want := templateHash(t, template), "4c39499a2fcd7faf13ffb5de242a44d9"; got != want {
+	if got, want := TemplateHash(template), "4c39499a2fcd7faf13ffb5de242a44d9"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	raw, err := json.Marshal(template)
@@ -84,7 +75,7 @@ func TestTemplateHashKnowsYoungerFields(t *testing.T) {
 		Containers: []corev1.Container{{Name: "a", Image: "b"}},
 		Volumes:    []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{}}}},
 	}}
-	seen := map[string]string{templateHash(t, &base): "the base"}
+	seen := map[string]string{TemplateHash(&base): "the base"}
 	for name, change := range map[string]func(*corev1.PodTemplateSpec){
 		"resources of the pod": func(s *corev1.PodTemplateSpec) {
 			s.Spec.Resources = &corev1.ResourceRequirements{Limits: corev1.ResourceList{"cpu": resource.MustParse("1")}}
@@ -105,7 +96,7 @@ func TestTemplateHashKnowsYoungerFields(t *testing.T) {
 	} {
 		changed := base.DeepCopy()
 		change(changed)
-		hash := templateHash(t, changed)
+		hash := TemplateHash(changed)
 		if other, ok := seen[hash]; ok {
 			t.Errorf("%s has the hash of %s", name, other)
 		}

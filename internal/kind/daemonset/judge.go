@@ -121,10 +121,7 @@ func New(f Facts, now time.Time) (*Judge, error) {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 	})
 	j.Active = j.Find(f.EDS.Status.ActiveReplicaSet)
-	var err error
-	if j.Hash, err = TemplateHash(&j.Spec.Template); err != nil {
-		return j, err
-	}
+	j.Hash = TemplateHash(&j.Spec.Template)
 	for _, rs := range j.Owned {
 		if rs.Spec.TemplateGeneration == j.Hash && (j.Target == nil || rs == j.Active) {
 			j.Target = rs
