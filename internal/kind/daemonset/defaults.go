@@ -24,16 +24,13 @@ func Defaulted(spec *edsv1.ExtendedDaemonSetSpec, mode edsv1.ValidationMode) *ed
 	s := spec.DeepCopy()
 	s.Template.Name = ""
 	fill(&s.RevisionHistoryLimit, 10)
-	if s.Strategy.Type == "" {
-		s.Strategy.Type = edsv1.StrategyRollingUpdate
-	}
+	s.Strategy.Type = cmp.Or(s.Strategy.Type, edsv1.StrategyRollingUpdate)
 	ru := &s.Strategy.RollingUpdate
 	fill(&ru.MaxSurge, intstr.FromInt32(0))
-	unavailable := int32(0)
 	if isZero(ru.MaxSurge) {
-		unavailable = 1
+		fill(&ru.MaxUnavailable, intstr.FromInt32(1))
 	}
-	fill(&ru.MaxUnavailable, intstr.FromInt32(unavailable))
+	fill(&ru.MaxUnavailable, intstr.FromInt32(0))
 	fill(&ru.MaxPodSchedulerFailure, intstr.FromInt32(0))
 	fill(&ru.MaxParallelPodCreation, 250)
 	fill(&ru.SlowStartIntervalDuration, metav1.Duration{Duration: time.Minute})
@@ -68,7 +65,7 @@ func fill[T any](field **T, value T) {
 }
 
 // isZero reports whether an amount is absent or nothing.
-func isZero(v *intstr.IntOrString) bool { return v == nil || Count(v, 100) == 0 }
+func isZero(v *intstr.IntOrString) bool { return Count(v, 100) == 0 }
 
 // Validate returns what is invalid in a defaulted spec: each field, and its valid values. The API server refuses such a spec. Validate is for
 // objects that were stored before the API server had these rules.

@@ -13,9 +13,6 @@ import (
 
 // Count returns a count as it is, or a percentage of this number, rounded up. It is 0 if v is absent, invalid or negative.
 func Count(v *intstr.IntOrString, of int) int {
-	if v == nil {
-		return 0
-	}
 	n, err := intstr.GetScaledValueFromIntOrPercent(v, of, true)
 	if err != nil {
 		return 0
@@ -23,21 +20,17 @@ func Count(v *intstr.IntOrString, of int) int {
 	return max(0, n)
 }
 
-// CreationLimit is how many pods may be in creation at once on so many nodes, by a strategy with defaults:
+// CreationLimit is how many pods may be in creation at once on so many nodes, by a valid strategy with defaults:
 //
 //	min((1 + ⌊(now - since) / slowStartIntervalDuration⌋) * slowStartAdditiveIncrease, maxParallelPodCreation)
 //
-// since is when the slow start began. next is when the limit grows by the clock alone; zero: never. The increase is at least one pod,
-// and an interval that is not positive is the default, 1m.
+// since is when the slow start began. next is when the limit grows by the clock alone; zero: never. The increase is at least one pod.
 func CreationLimit(ru *edsv1.ExtendedDaemonSetSpecStrategyRollingUpdate, since, now time.Time, nodes int) (limit int, next time.Time) {
 	most, increase := int64(*ru.MaxParallelPodCreation), int64(max(1, Count(ru.SlowStartAdditiveIncrease, nodes)))
 	interval := ru.SlowStartIntervalDuration.Duration
-	if interval <= 0 {
-		interval = time.Minute
-	}
 	intervals := min(int64(max(0, now.Sub(since))/interval), math.MaxInt32) + 1
 	if intervals*increase >= most {
-		return int(max(0, most)), time.Time{}
+		return int(most), time.Time{}
 	}
 	return int(intervals * increase), since.Add(time.Duration(intervals) * interval)
 }

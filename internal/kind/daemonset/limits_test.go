@@ -79,9 +79,6 @@ func TestCreationLimit(t *testing.T) {
 		"just as many as in parallel":                {start(10, time.Minute, five), now.Add(-time.Minute), 100, 10, 0},
 		"one in parallel":                            {start(1, time.Minute, five), now, 100, 1, 0},
 		"none in parallel":                           {start(0, time.Minute, five), now, 100, 0, 0},
-		"fewer than none in parallel":                {start(-1, time.Minute, five), now, 100, 0, 0},
-		"an interval of zero is the default":         {start(250, 0, five), now.Add(-61 * time.Second), 100, 10, 59 * time.Second},
-		"an interval below zero is the default":      {start(250, -time.Second, five), now.Add(-61 * time.Second), 100, 10, 59 * time.Second},
 		"an increase of zero is one":                 {start(250, time.Minute, intstr.FromInt32(0)), now.Add(-2 * time.Minute), 100, 3, time.Minute},
 		"an increase that can't be read is one":      {start(250, time.Minute, intstr.FromString("some")), now.Add(-2 * time.Minute), 100, 3, time.Minute},
 		"before it began":                            {start(250, time.Minute, five), now.Add(time.Second), 100, 5, time.Minute + time.Second},
@@ -111,8 +108,8 @@ func TestCreationLimitGrows(t *testing.T) {
 			increase = intstr.FromString("7%")
 		}
 		ru := &edsv1.ExtendedDaemonSetSpecStrategyRollingUpdate{
-			MaxParallelPodCreation: ptr.To(r.Int32N(300)), SlowStartAdditiveIncrease: &increase,
-			SlowStartIntervalDuration: &metav1.Duration{Duration: time.Duration(r.Int64N(int64(5 * time.Minute)))},
+			MaxParallelPodCreation: ptr.To(1 + r.Int32N(300)), SlowStartAdditiveIncrease: &increase,
+			SlowStartIntervalDuration: &metav1.Duration{Duration: time.Duration(1 + r.Int64N(int64(5*time.Minute)))},
 		}
 		nodes := r.IntN(200)
 		limit, next := CreationLimit(ru, since, now, nodes)
