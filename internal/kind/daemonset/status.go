@@ -149,25 +149,22 @@ func (j *Judge) setHealth(stalled, reason string) {
 		SetCondition(&s.Conditions, kind, is, reason, message, j.Now)
 	}
 	set(edsv1.ConditionStalled, stalled != "", reason, stalled)
+	message, progress := stalled, ""
 	switch {
 	case done:
-		set(edsv1.ConditionReconciling, false, "Complete", "")
-		set(edsv1.ConditionReady, true, "Complete", fmt.Sprintf("all %d pods are up to date and available", s.Desired))
-	case stalled != "":
-		set(edsv1.ConditionReconciling, false, reason, "")
-		set(edsv1.ConditionReady, false, reason, stalled)
-	default:
+		reason, message = "Complete", fmt.Sprintf("all %d pods are up to date and available", s.Desired)
+	case stalled == "":
 		_, why := j.startProblem()
-		progress := joinParts(fmt.Sprintf("%d of %d pods are up to date, %d are available", s.UpToDate, s.Desired, s.Available), why)
-		if j.Canary != nil && j.Canary.Decision.Wave != nil {
-			progress = cmp.Or(j.Canary.Decision.Wave.Message, progress)
+		progress = joinParts(fmt.Sprintf("%d of %d pods are up to date, %d are available", s.UpToDate, s.Desired, s.Available), why)
+		if c := j.Canary; c != nil && len(c.Held) > 0 {
+			progress = fmt.Sprintf("the canary waits on node %s: %s", c.Held[0].Node, c.Held[0].Message)
+		} else if c != nil && c.Decision.Wave != nil {
+			progress = cmp.Or(c.Decision.Wave.Message, progress)
 		}
-		if j.Canary != nil && len(j.Canary.Held) > 0 {
-			progress = fmt.Sprintf("the canary waits on node %s: %s", j.Canary.Held[0].Node, j.Canary.Held[0].Message)
-		}
-		set(edsv1.ConditionReconciling, true, "Progressing", progress)
-		set(edsv1.ConditionReady, false, "Progressing", progress)
+		reason, message = "Progressing", progress
 	}
+	set(edsv1.ConditionReconciling, progress != "", reason, progress)
+	set(edsv1.ConditionReady, done, reason, message)
 }
 
 // startProblem says why the first pod of the active revision that can't start does not. It leaves out pods that the scheduler has no place
