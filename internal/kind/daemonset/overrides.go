@@ -55,32 +55,29 @@ func OverridesOf(
 			}
 		}
 	}
+	prefix := edsv1.AnnotationResourcesPrefix + eds.Namespace + "." + eds.Name + "."
 	var pairs []string
 	for key, value := range n.Annotations {
-		if of, ok := strings.CutPrefix(key, edsv1.AnnotationResourcesPrefix); ok && strings.HasPrefix(of, eds.Namespace+"."+eds.Name+".") {
+		if strings.HasPrefix(key, prefix) {
 			pairs = append(pairs, key+"="+value)
 		}
 	}
-	if len(pairs) == 0 {
-		o.Hash = overridesHash(o.Resources)
-		return o, nil
-	}
-	slices.Sort(pairs)
-	sum := md5.Sum([]byte(strings.Join(pairs, "")))
-	o.NodeHash = hex.EncodeToString(sum[:])
-	prefix := edsv1.AnnotationResourcesPrefix + eds.Namespace + "." + eds.Name + "."
 	var errs []error
-	for _, c := range containers {
-		value, ok := n.Annotations[prefix+c.Name]
-		if !ok {
-			continue
+	if len(pairs) > 0 {
+		slices.Sort(pairs)
+		sum := md5.Sum([]byte(strings.Join(pairs, "")))
+		o.NodeHash = hex.EncodeToString(sum[:])
+		for _, c := range containers {
+			value, ok := n.Annotations[prefix+c.Name]
+			if !ok {
+				continue
+			}
+			if r, err := parseResources(value); err != nil {
+				errs = append(errs, fmt.Errorf("reading annotation %s%s of node %s, %w", prefix, c.Name, n.Name, err))
+			} else {
+				set(c.Name, r)
+			}
 		}
-		r, err := parseResources(value)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("reading annotation %s%s of node %s, %w", prefix, c.Name, n.Name, err))
-			continue
-		}
-		set(c.Name, r)
 	}
 	o.Hash = overridesHash(o.Resources)
 	return o, errors.Join(errs...)
