@@ -68,7 +68,7 @@ func (d *daemonSet) preview(s Supposition) Preview {
 		d.EDS.Status.Wave = trial.Decision.Wave
 	}
 	ru := &d.Strategy.RollingUpdate
-	v.AtOnce, v.AtOnceBy = d.Limits.AtOnce, "spec.strategy.rollingUpdate.maxUnavailable is "+ru.MaxUnavailable.String()
+	v.AtOnce, v.AtOnceBy = d.Rolling.MaxConcurrent, "spec.strategy.rollingUpdate.maxUnavailable is "+ru.MaxUnavailable.String()
 	if d.Surges() {
 		v.AtOnceBy = "spec.strategy.rollingUpdate.maxSurge is " + ru.MaxSurge.String()
 	}

@@ -18,10 +18,8 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
-// Limits are how many pods may be replaced and created now.
+// Limits are how many pods may be created now.
 type Limits struct {
-	// AtOnce is how many nodes are replaced at once.
-	AtOnce int
 	// Creation is how many pods may be in creation, and Creating how many are. Missing is on how many nodes a pod is still missing.
 	Creation, Creating, Missing int
 	// NextCreation is when Creation grows, or zero.
@@ -177,14 +175,14 @@ func (j *Judge) decideRollingUpdate() {
 // rollingStrategy is the strategy of the rolling update.
 func (j *Judge) rollingStrategy() rollout.Strategy {
 	from := j.Strategy
-	j.Limits.AtOnce = Count(from.RollingUpdate.MaxUnavailable, len(j.Units))
+	atOnce := from.RollingUpdate.MaxUnavailable
 	if j.Surges() {
-		j.Limits.AtOnce = Count(from.RollingUpdate.MaxSurge, len(j.Units))
+		atOnce = from.RollingUpdate.MaxSurge
 	}
 	paused, _ := j.IsPaused()
 	s := rollout.New(&v1alpha1.Strategy{
 		Order: from.Order, Waves: from.Waves, MaxFailures: from.MaxFailures, Windows: from.Windows, Paused: paused,
-	}, j.Limits.AtOnce, len(j.Units))
+	}, Count(atOnce, len(j.Units)), len(j.Units))
 	s.UID, s.Revision, s.Claimless = j.EDS.UID, j.Active.Spec.TemplateGeneration, true
 	s.Approved = rollout.Approvals(j.EDS.Annotations, j.EDS.Status.Approval)
 	if j.Canary == nil {
