@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -48,12 +47,10 @@ func New(api *v1alpha1.Strategy, concurrency, total int) Strategy {
 		if from.Size != nil {
 			w.Size = max(1, amount(field+"size", from.Size).Up(total))
 		}
-		if from.NodeSelector != nil {
-			var err error
-			if w.Selector, err = metav1.LabelSelectorAsSelector(from.NodeSelector); err != nil {
-				w.Selector = labels.Nothing()
-				fail(field+"nodeSelector", err.Error())
-			}
+		var err error
+		if w.Selector, err = NewSelector(from.NodeSelector); err != nil {
+			w.Selector = labels.Nothing()
+			fail(field+"nodeSelector", err.Error())
 		}
 		if from.Soak != nil {
 			w.Soak = from.Soak.Duration
@@ -83,13 +80,10 @@ func NewHealth(from *v1alpha1.NodeHealth) Health {
 func NewBudget(from *v1alpha1.NodeDisruptionBudget) Budget {
 	b := Budget{Name: from.Name, Selector: labels.Everything(), Paused: from.Spec.Paused, TopologyKey: from.Spec.TopologyKey}
 	fail := func(err error) { b.Error = cmp.Or(b.Error, "spec."+err.Error()) }
-	if from.Spec.Selector != nil {
-		selector, err := metav1.LabelSelectorAsSelector(from.Spec.Selector)
-		if err != nil {
-			fail(fmt.Errorf("selector: %w", err))
-		} else {
-			b.Selector = selector
-		}
+	if selector, err := NewSelector(from.Spec.Selector); err != nil {
+		fail(fmt.Errorf("selector: %w", err))
+	} else if selector != nil {
+		b.Selector = selector
 	}
 	if from.Spec.MaxUnavailable != nil {
 		amount, err := ParseAmount(*from.Spec.MaxUnavailable)
