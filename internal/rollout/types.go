@@ -128,9 +128,9 @@ func (u *Unit) HoldsSlot() bool {
 		return true
 	case v1alpha1.UnitFailed:
 		return !u.Skipped
-	case v1alpha1.UnitOutdated, v1alpha1.UnitUpdated:
+	default:
+		return u.InTurn
 	}
-	return u.InTurn
 }
 
 // failedForGood reports whether the unit counts as a failure and has no automatic retry.
