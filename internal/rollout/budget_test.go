@@ -215,10 +215,10 @@ func TestBudgets(t *testing.T) {
 
 func TestHealth(t *testing.T) {
 	f := nodesOf(map[string]*Node{"a": well("x", justReady), "b": well("x", func(m *machine) { m.offSince = noon.Add(-30 * time.Second) })})
-	if got := f.Unhealthy("a", noon); got != "" {
+	if got, _ := f.Unhealthy("a", noon); got != "" {
 		t.Errorf("without budgets: %s", got)
 	}
-	if got := f.Unhealthy("z", noon); got != "there is no such node" {
+	if got, _ := f.Unhealthy("z", noon); got != "there is no such node" {
 		t.Errorf("unknownNode: %s", got)
 	}
 	if got := f.SoakEnd("a", noon.Add(-2*time.Minute), time.Hour); !got.Equal(noon.Add(59 * time.Minute)) {

@@ -13,11 +13,10 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// Unhealthy returns why a node is not healthy, or "". A healthy node exists, has been ready for long enough, and meets
-// gates.nodes of every budget that selects it.
-func (f *Fleet) Unhealthy(name string, now time.Time) string {
-	why, _ := f.health(name, &Health{}, now)
-	return why
+// Unhealthy returns why a node is not healthy, or "", and when the clock alone can change that. A healthy node exists, has been ready for
+// long enough, and meets gates.nodes of every budget that selects it.
+func (f *Fleet) Unhealthy(name string, now time.Time) (why string, next time.Time) {
+	return f.health(name, &Health{}, now)
 }
 
 // health returns why a node is not healthy by the budgets and by a rollout's own requirements. It also returns when the

@@ -482,10 +482,10 @@ func (w *world) judge(p *party, name string, m *machine, f *Fleet) (Unit, step) 
 	late := p.spec != nil && p.spec.TurnTimeout != nil && !w.now.Before(claim.Since.Add(p.spec.TurnTimeout.Duration))
 	switch updated := m.brought[p.name] == p.wants(); {
 	case run != nil && run.outcome == succeeded && claim.Failed == nil:
-		switch {
-		case f.Unhealthy(name, w.now) != "" && late:
+		switch why, _ := f.Unhealthy(name, w.now); {
+		case why != "" && late:
 			return u, fail
-		case f.Unhealthy(name, w.now) != "":
+		case why != "":
 			return u, nothing
 		}
 		u.State = v1alpha1.UnitSoaking

@@ -27,7 +27,7 @@ func (p *pass) gather() {
 	v := &machine.World{
 		Rules: p.rules, Now: p.Now, Sets: map[string]*machine.Set{}, Nodes: map[string]*machine.Node{}, Attempt: p.attempt,
 		Drained: map[string]bool{}, Left: p.memo.left,
-		Unhealthy: func(name string) (string, time.Time) { return nodeturn.Unhealthy(&healthy, name, p.Now) },
+		Unhealthy: func(name string) (string, time.Time) { return healthy.Unhealthy(name, p.Now) },
 		SoakEnd:   func(name string, since time.Time) time.Time { return nodeturn.SoakEnd(&healthy, p.Spec, name, since) },
 		Unstable:  p.whyUnstable,
 	}

@@ -130,7 +130,7 @@ func (w *World) isHealthy(t *Unit, since time.Time) bool {
 
 // unhealthy says why a node that changed at this time is not healthy, or "".
 func (w *World) unhealthy(t *Unit, since time.Time) string {
-	why, next := nodeturn.Unhealthy(&w.healthy, t.Node.Name, w.Now)
+	why, next := w.healthy.Unhealthy(t.Node.Name, w.Now)
 	if h := w.Rollout.Spec.Health; why == "" && h != nil && len(h.Pods) > 0 {
 		why = "its pods are being looked up"
 		if pods, known := w.Pods(t); known {
@@ -146,7 +146,7 @@ func (w *World) judgeSoaking(t *Unit, gone bool) {
 	since := t.Claim.Soaking.Time
 	t.Unit.State, t.Unit.Since = v1alpha1.UnitSoaking, since
 	end := nodeturn.SoakEnd(&w.healthy, w.Rollout.Spec.Strategy, t.Node.Name, since)
-	switch why, next := nodeturn.Unhealthy(&w.healthy, t.Node.Name, w.Now); {
+	switch why, next := w.healthy.Unhealthy(t.Node.Name, w.Now); {
 	case gone:
 		t.Step = nodeturn.StepFinish
 	case why != "":

@@ -200,17 +200,6 @@ func IsMarked(n *corev1.Node, holder string) bool {
 		excluded && n.Annotations[v1alpha1.AnnotationExcludedBy] == holder
 }
 
-// Unhealthy says why a node is not healthy, or "", and when the clock alone may change that.
-func Unhealthy(f *rollout.Fleet, name string, now time.Time) (why string, next time.Time) {
-	if why = f.Unhealthy(name, now); why == "" {
-		return "", next
-	}
-	if end := f.SoakEnd(name, time.Time{}, 0); end.After(now) {
-		next = end
-	}
-	return why, next
-}
-
 // SoakEnd returns when the soak of a node that changed at this time ends. Without a soak in the strategy it is this time.
 func SoakEnd(f *rollout.Fleet, s *v1alpha1.Strategy, name string, since time.Time) time.Time {
 	if s == nil || s.Soak == nil {

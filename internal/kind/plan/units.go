@@ -343,7 +343,7 @@ func (t *Unit) finish(w *World) {
 	end := since.Add(ptr.Deref(w.Plan.Spec.PostCompleteDelay, metav1.Duration{}).Duration)
 	if s := w.Plan.Spec.Strategy; s != nil {
 		var next time.Time
-		if t.unhealthy, next = nodeturn.Unhealthy(&w.Fleet, t.Node.Name, w.Now); t.unhealthy != "" {
+		if t.unhealthy, next = w.Fleet.Unhealthy(t.Node.Name, w.Now); t.unhealthy != "" {
 			t.verify(w)
 			t.WakeAt(next)
 			return
