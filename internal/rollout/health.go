@@ -56,7 +56,7 @@ func (f *Fleet) healthySince(name string, own *Health) time.Time {
 	for _, asked := range f.asked(n, own) {
 		since = Later(since, n.ready().since.Add(asked.MinReady))
 		for _, want := range asked.Conditions {
-			if c := n.condition(want.Type); c != nil {
+			if c := NodeCondition(n.Conditions, corev1.NodeConditionType(want.Type)); c != nil {
 				since = Later(since, c.LastTransitionTime.Time)
 			}
 		}
@@ -78,10 +78,11 @@ func Later(a, b time.Time) time.Time {
 	return a
 }
 
-func (n *Node) condition(kind string) *corev1.NodeCondition {
-	for i := range n.Conditions {
-		if string(n.Conditions[i].Type) == kind {
-			return &n.Conditions[i]
+// NodeCondition returns the condition of this type, or nil.
+func NodeCondition(conditions []corev1.NodeCondition, kind corev1.NodeConditionType) *corev1.NodeCondition {
+	for i := range conditions {
+		if conditions[i].Type == kind {
+			return &conditions[i]
 		}
 	}
 	return nil
@@ -103,7 +104,7 @@ func (n *Node) ready() readiness {
 	if n.readiness.known {
 		return n.readiness
 	}
-	c := n.condition(string(corev1.NodeReady))
+	c := NodeCondition(n.Conditions, corev1.NodeReady)
 	if c == nil {
 		return readiness{known: true}
 	}
@@ -121,7 +122,7 @@ func (asked *Health) unmet(n *Node, now time.Time) (h *Holder, end time.Time) {
 		return &Holder{Cause: v1alpha1.CauseMinReadySeconds, Message: message, Since: r.since}, r.since.Add(asked.MinReady)
 	}
 	for _, want := range asked.Conditions {
-		c := n.condition(want.Type)
+		c := NodeCondition(n.Conditions, corev1.NodeConditionType(want.Type))
 		switch {
 		case c == nil:
 			return &Holder{Cause: v1alpha1.CauseUnhealthy, Message: fmt.Sprintf("condition %s is absent, and must be %s", want.Type, want.Status)}, end

@@ -3,8 +3,6 @@
 package rollout
 
 import (
-	"slices"
-
 	corev1 "k8s.io/api/core/v1"
 
 	"moult.dev/moult/api/v1alpha1"
@@ -32,9 +30,8 @@ func draining(o *corev1.Node, claims []v1alpha1.Claim) bool {
 		if !c.Drains || c.Drained != nil || c.Rebooting != nil || c.Changed != nil || c.Soaking != nil || c.Failed != nil {
 			continue
 		}
-		return !o.Spec.Unschedulable || !slices.ContainsFunc(o.Status.Conditions, func(c corev1.NodeCondition) bool {
-			return c.Type == corev1.NodeDrained && c.Status == corev1.ConditionTrue
-		})
+		drained := NodeCondition(o.Status.Conditions, corev1.NodeDrained)
+		return !o.Spec.Unschedulable || drained == nil || drained.Status != corev1.ConditionTrue
 	}
 	return false
 }

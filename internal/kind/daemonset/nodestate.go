@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/api/v1alpha1"
@@ -270,12 +271,7 @@ func (s *NodeState) nodeProblem() string {
 
 // nodeCondition is a condition of a node; its Status is "" where the node does not have it.
 func nodeCondition(n *corev1.Node, kind corev1.NodeConditionType) corev1.NodeCondition {
-	for i := range n.Status.Conditions {
-		if n.Status.Conditions[i].Type == kind {
-			return n.Status.Conditions[i]
-		}
-	}
-	return corev1.NodeCondition{}
+	return ptr.Deref(rollout.NodeCondition(n.Status.Conditions, kind), corev1.NodeCondition{})
 }
 
 // readySince returns since when a node is ready; zero if it is not ready.

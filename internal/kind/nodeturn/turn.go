@@ -121,10 +121,8 @@ func Earlier(a, b time.Time) time.Time {
 
 // Ready reports whether the node is ready, and since when it is so or not. since is zero if the kubelet has not reported yet.
 func Ready(n *corev1.Node) (ready bool, since time.Time) {
-	for i := range n.Status.Conditions {
-		if c := &n.Status.Conditions[i]; c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue, c.LastTransitionTime.Time
-		}
+	if c := rollout.NodeCondition(n.Status.Conditions, corev1.NodeReady); c != nil {
+		return c.Status == corev1.ConditionTrue, c.LastTransitionTime.Time
 	}
 	return false, time.Time{}
 }
