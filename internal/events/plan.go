@@ -84,7 +84,6 @@ func wave(object runtime.Object, w *v1alpha1.WaveStatus, name string) Event {
 	case v1alpha1.WaveWaitingForApproval:
 		reason = string(w.State)
 		text += ", approve it with kubectl moult approve " + name
-	case v1alpha1.WaveProgressing, v1alpha1.WaveSoaking, v1alpha1.WaveComplete:
 	}
 	return Event{object, kind, reason, text + because("", w.Message)}
 }

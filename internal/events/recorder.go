@@ -123,23 +123,19 @@ func (r *Recorder) Emit(all ...Event) {
 			log.Log.Error(err, "an event has no object", "reason", e.Reason, "message", e.Message)
 			continue
 		}
-		event := r.event(object, e)
+		now := metav1.Time{Time: r.clock.Now()}
+		r.last = max(r.last+1, now.UnixNano())
+		event := &corev1.Event{
+			ObjectMeta:     metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x", object.Name, r.last), Namespace: cmp.Or(object.Namespace, metav1.NamespaceDefault)},
+			InvolvedObject: *object,
+			Source:         r.source, ReportingController: r.source.Component,
+			Type: e.Type, Reason: e.Reason, Message: e.Message,
+			FirstTimestamp: now, LastTimestamp: now, Count: 1,
+		}
 		if on, ok := e.Object.(onNodeOf); ok {
 			event.Related, _ = reference.GetReference(r.scheme, on.rollout)
 		}
 		r.queue.Add(event)
-	}
-}
-
-func (r *Recorder) event(object *corev1.ObjectReference, e Event) *corev1.Event {
-	now := metav1.Time{Time: r.clock.Now()}
-	r.last = max(r.last+1, now.UnixNano())
-	return &corev1.Event{
-		ObjectMeta:     metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x", object.Name, r.last), Namespace: cmp.Or(object.Namespace, metav1.NamespaceDefault)},
-		InvolvedObject: *object,
-		Source:         r.source, ReportingController: r.source.Component,
-		Type: e.Type, Reason: e.Reason, Message: e.Message,
-		FirstTimestamp: now, LastTimestamp: now, Count: 1,
 	}
 }
 
