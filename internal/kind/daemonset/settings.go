@@ -7,10 +7,12 @@ import (
 	"slices"
 	"strings"
 
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 )
@@ -33,10 +35,7 @@ type SettingVerdict struct {
 
 // ReferenceOf returns the name of the ExtendedDaemonSet that a Setting references, or "".
 func ReferenceOf(s *edsv1.ExtendedDaemonsetSetting) string {
-	if s.Spec.Reference == nil {
-		return ""
-	}
-	return s.Spec.Reference.Name
+	return ptr.Deref(s.Spec.Reference, autoscalingv1.CrossVersionObjectReference{}).Name
 }
 
 // JudgeSettings returns the Settings that name this ExtendedDaemonSet, each with its problem. The newest comes first. With the same age, the
