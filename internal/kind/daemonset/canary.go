@@ -186,7 +186,7 @@ func (j *Judge) DecideCanary() {
 		c.Until = rollout.Later(c.Until, last.Add(spec.NoRestartsDuration.Duration))
 	}
 	c.Strategy = rollout.Strategy{
-		UID: j.EDS.UID, Revision: j.Hash, MaxConcurrent: max(1, len(wave.Nodes)), Waves: []rollout.Wave{wave}, Wave: j.EDS.Status.Wave,
+		UID: j.EDS.UID, Revision: j.Target.Spec.TemplateGeneration, MaxConcurrent: max(1, len(wave.Nodes)), Waves: []rollout.Wave{wave}, Wave: j.EDS.Status.Wave,
 		Approved: rollout.Approvals(j.EDS.Annotations, j.EDS.Status.Approval), Claimless: true, SoakLast: true,
 	}
 	c.Decision = rollout.Decide(c.Strategy, c.Units, j.Fleet, j.Now)

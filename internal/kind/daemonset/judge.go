@@ -78,8 +78,7 @@ type Judge struct {
 
 	Spec     *edsv1.ExtendedDaemonSetSpec // with defaults
 	Strategy *edsv1.ExtendedDaemonSetSpecStrategy
-	// Hash is the hash of the template, and Target its ReplicaSet. Active is the ReplicaSet of all nodes outside of the canary.
-	Hash           string
+	// Target is the ReplicaSet of the template. Active is the ReplicaSet of all nodes outside of the canary.
 	Target, Active *ReplicaSet
 	// TargetExists is false until the ReplicaSet of the template is created.
 	TargetExists bool
@@ -121,14 +120,14 @@ func New(f Facts, now time.Time) (*Judge, error) {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 	})
 	j.Active = j.Find(f.EDS.Status.ActiveReplicaSet)
-	j.Hash = TemplateHash(&j.Spec.Template)
+	hash := TemplateHash(&j.Spec.Template)
 	for _, rs := range j.Owned {
-		if rs.Spec.TemplateGeneration == j.Hash && (j.Target == nil || rs == j.Active) {
+		if rs.Spec.TemplateGeneration == hash && (j.Target == nil || rs == j.Active) {
 			j.Target = rs
 		}
 	}
 	if j.TargetExists = j.Target != nil; !j.TargetExists {
-		j.Target = newReplicaSet(f.EDS, j.Spec, j.Hash)
+		j.Target = newReplicaSet(f.EDS, j.Spec, hash)
 	}
 	return j, Validate(j.Spec)
 }
