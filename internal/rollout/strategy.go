@@ -78,7 +78,7 @@ func NewHealth(from *v1alpha1.NodeHealth) Health {
 // NewBudget makes a budget from the API object; the caller adds the closed gates. An invalid budget has an Error. With an
 // invalid selector it selects every node.
 func NewBudget(from *v1alpha1.NodeDisruptionBudget) Budget {
-	b := Budget{Name: from.Name, Selector: labels.Everything(), Paused: from.Spec.Paused, TopologyKey: from.Spec.TopologyKey}
+	b := Budget{Name: from.Name, Selector: labels.Everything(), Paused: from.Spec.Paused, TopologyKey: from.Spec.TopologyKey, MaxDomains: 1}
 	fail := func(err error) { b.Error = cmp.Or(b.Error, "spec."+err.Error()) }
 	if selector, err := NewSelector(from.Spec.Selector); err != nil {
 		fail(fmt.Errorf("selector: %w", err))
@@ -92,11 +92,8 @@ func NewBudget(from *v1alpha1.NodeDisruptionBudget) Budget {
 		}
 		b.MaxUnavailable = &amount
 	}
-	if b.TopologyKey != "" {
-		b.MaxDomains = 1
-		if from.Spec.MaxDomains != nil {
-			b.MaxDomains = int(*from.Spec.MaxDomains)
-		}
+	if from.Spec.MaxDomains != nil {
+		b.MaxDomains = int(*from.Spec.MaxDomains)
 	}
 	b.DaemonPods = slices.Contains(from.Spec.Counts, v1alpha1.CountDaemonPods)
 	b.NoNodes = b.DaemonPods && !slices.Contains(from.Spec.Counts, v1alpha1.CountNodes)
