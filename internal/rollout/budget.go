@@ -143,10 +143,7 @@ func (b *Budget) unavailable(n *Node, now time.Time) (h Holder, end time.Time) {
 	if n.Unschedulable {
 		return Holder{Cause: v1alpha1.CauseUnschedulable, Message: "unschedulable"}, end
 	}
-	if h, end := b.Health.unmet(n, now); h != nil {
-		return *h, end
-	}
-	if n.ClaimError != "" {
+	if h, end = b.Health.unmet(n, now); h.Cause == "" && n.ClaimError != "" {
 		h = Holder{Cause: v1alpha1.CauseUnreadable, Message: n.ClaimError}
 	}
 	return h, end

@@ -27,7 +27,7 @@ func (f *Fleet) health(name string, own *Health, now time.Time) (why string, end
 		return "there is no such node", end
 	}
 	for _, asked := range f.asked(n, own) {
-		if h, end := asked.unmet(n, now); h != nil {
+		if h, end := asked.unmet(n, now); h.Cause != "" {
 			return h.Message, end
 		}
 	}
@@ -111,34 +111,34 @@ func (n *Node) ready() readiness {
 	return readiness{true, c.Status == corev1.ConditionTrue, c.LastTransitionTime.Time}
 }
 
-// unmet returns why a node does not meet the requirements, and when the clock alone ends that. It returns nil for a healthy node.
-func (asked *Health) unmet(n *Node, now time.Time) (h *Holder, end time.Time) {
+// unmet returns why a node does not meet the requirements, and when the clock alone ends that. A healthy node has no Cause.
+func (asked *Health) unmet(n *Node, now time.Time) (h Holder, end time.Time) {
 	r := n.ready()
 	switch {
 	case !r.ready:
-		return &Holder{Cause: v1alpha1.CauseNotReady, Message: "not ready" + sinceText(r.since), Since: r.since}, end
+		return Holder{Cause: v1alpha1.CauseNotReady, Message: "not ready" + sinceText(r.since), Since: r.since}, end
 	case asked.MinReady > 0 && now.Before(r.since.Add(asked.MinReady)):
 		message := "ready only" + sinceText(r.since) + ", and minReadySeconds is " + asked.MinReady.String()
-		return &Holder{Cause: v1alpha1.CauseMinReadySeconds, Message: message, Since: r.since}, r.since.Add(asked.MinReady)
+		return Holder{Cause: v1alpha1.CauseMinReadySeconds, Message: message, Since: r.since}, r.since.Add(asked.MinReady)
 	}
 	for _, want := range asked.Conditions {
 		c := NodeCondition(n.Conditions, corev1.NodeConditionType(want.Type))
 		switch {
 		case c == nil:
-			return &Holder{Cause: v1alpha1.CauseUnhealthy, Message: fmt.Sprintf("condition %s is absent, and must be %s", want.Type, want.Status)}, end
+			return Holder{Cause: v1alpha1.CauseUnhealthy, Message: fmt.Sprintf("condition %s is absent, and must be %s", want.Type, want.Status)}, end
 		case metav1.ConditionStatus(c.Status) != want.Status:
 			message := fmt.Sprintf("condition %s is %s, and must be %s", want.Type, c.Status, want.Status)
-			return &Holder{Cause: v1alpha1.CauseUnhealthy, Message: message, Since: c.LastTransitionTime.Time}, end
+			return Holder{Cause: v1alpha1.CauseUnhealthy, Message: message, Since: c.LastTransitionTime.Time}, end
 		}
 	}
 	for _, pattern := range asked.AbsentTaints {
 		for i := range n.Taints {
 			if taint := n.Taints[i].Key; taintMatches(pattern, taint) {
-				return &Holder{Cause: v1alpha1.CauseUnhealthy, Message: "taint " + taint + " must be absent"}, end
+				return Holder{Cause: v1alpha1.CauseUnhealthy, Message: "taint " + taint + " must be absent"}, end
 			}
 		}
 	}
-	return nil, end
+	return h, end
 }
 
 // taintMatches reports whether a key equals the pattern, or has the prefix of a pattern that ends in *. A prefix never
