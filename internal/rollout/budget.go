@@ -123,8 +123,8 @@ func (a *Account) holds(node string) bool {
 }
 
 func (a *Account) wake(at, now time.Time) {
-	if at.After(now) && (a.Next.IsZero() || at.Before(a.Next)) {
-		a.Next = at
+	if at.After(now) {
+		a.Next = Earlier(a.Next, at)
 	}
 }
 

@@ -131,9 +131,7 @@ func openAt(windows []CronWindow, now time.Time) (open bool, next time.Time) {
 			}
 			open = true
 		} else if !open {
-			if at := w.after(now); !at.IsZero() && (next.IsZero() || at.Before(next)) {
-				next = at
-			}
+			next = Earlier(next, w.after(now))
 		}
 	}
 	return open, next

@@ -102,11 +102,7 @@ type pass struct {
 }
 
 // wake records an instant at which the answer can change.
-func (p *pass) wake(at time.Time) {
-	if !at.IsZero() && (p.next.IsZero() || at.Before(p.next)) {
-		p.next = at
-	}
-}
+func (p *pass) wake(at time.Time) { p.next = Earlier(p.next, at) }
 
 // unknownNode is a node without any facts.
 var unknownNode Node

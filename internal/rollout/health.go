@@ -70,14 +70,6 @@ func (f *Fleet) SoakEnd(name string, changed time.Time, soak time.Duration) time
 	return Later(changed, f.healthySince(name, &Health{})).Add(soak)
 }
 
-// Later returns the later of two times.
-func Later(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
-}
-
 // NodeCondition returns the condition of this type, or nil.
 func NodeCondition(conditions []corev1.NodeCondition, kind corev1.NodeConditionType) *corev1.NodeCondition {
 	for i := range conditions {

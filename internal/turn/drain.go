@@ -115,7 +115,7 @@ func (d *Drain) Pass(ctx context.Context, n *corev1.Node, since time.Time) (Outc
 		return k.last, nil
 	case k.generation == d.Generation && !k.stale.Load() && !due && k.dead == dead:
 		o := k.last
-		o.Wake = nodeturn.Earlier(o.Wake, at)
+		o.Wake = rollout.Earlier(o.Wake, at)
 		return o, nil
 	}
 	k.stale.Store(false)
@@ -132,9 +132,9 @@ func (d *Drain) Pass(ctx context.Context, n *corev1.Node, since time.Time) (Outc
 	}
 	again := k.last.Done
 	d.count(&r)
-	k.last, k.generation, k.dead = Outcome{Done: r.Done(), Message: r.Left(), Wake: nodeturn.Earlier(r.Next, at)}, d.Generation, dead
+	k.last, k.generation, k.dead = Outcome{Done: r.Done(), Message: r.Left(), Wake: rollout.Earlier(r.Next, at)}, d.Generation, dead
 	if dead && r.Next.IsZero() && !r.Done() {
-		k.last.Wake = nodeturn.Earlier(d.Now.Add(overdue), at) // Overdue pods stop blocking then, also after the drain's timeout.
+		k.last.Wake = rollout.Earlier(d.Now.Add(overdue), at) // Overdue pods stop blocking then, also after the drain's timeout.
 	}
 	if evicted := d.evictedBy(&r); len(evicted) > 0 {
 		// Begin has not recorded pods that arrived after it.

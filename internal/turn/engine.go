@@ -198,7 +198,7 @@ type Pass[T nodeturn.Any] struct {
 func (p *Pass[T]) WakeAt(when time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.Wake = nodeturn.Earlier(p.Wake, when)
+	p.Wake = rollout.Earlier(p.Wake, when)
 }
 
 // Happened adds an Event, which Report emits.

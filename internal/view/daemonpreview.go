@@ -15,7 +15,6 @@ import (
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/kind/daemonset"
-	"moult.dev/moult/internal/kind/nodeturn"
 	"moult.dev/moult/internal/rollout"
 )
 
@@ -227,7 +226,7 @@ func (d *daemonSet) schedule(turn time.Duration) (*Schedule, map[string]time.Tim
 		for _, at := range p.starts {
 			if end := at.Add(d.CreationTime()); p.now.Before(end) {
 				creating++
-				next = nodeturn.Earlier(next, end)
+				next = rollout.Earlier(next, end)
 			}
 		}
 		return max(0, limit-creating), next

@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/kind/nodeturn"
 	"moult.dev/moult/internal/rollout"
 )
 
@@ -197,7 +196,7 @@ func (p *simulation) run() (last rollout.Decision, ended bool) {
 		p.startNodes(&d)
 		next := d.Next
 		for _, e := range p.events {
-			next = nodeturn.Earlier(next, e.at)
+			next = rollout.Earlier(next, e.at)
 		}
 		if next.IsZero() {
 			return d, true
@@ -224,7 +223,7 @@ func (p *simulation) startNodes(d *rollout.Decision) {
 	}
 	if p.missing = p.missing[min(room, len(p.missing)):]; room < len(all) {
 		_, more := p.room()
-		d.Next = nodeturn.Earlier(d.Next, more)
+		d.Next = rollout.Earlier(d.Next, more)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"moult.dev/moult/internal/kind/hostupdate"
 	"moult.dev/moult/internal/kind/nodeturn"
 	"moult.dev/moult/internal/metrics"
+	"moult.dev/moult/internal/rollout"
 	"moult.dev/moult/internal/turn"
 )
 
@@ -42,7 +43,7 @@ func (c *Controller) releaseAll(ctx context.Context, key types.NamespacedName, s
 func (c *Controller) clear(ctx context.Context, key types.NamespacedName, live types.UID, s fleet.Snapshot) (wake time.Time, err error) {
 	errs := c.Clear(ctx, hostupdate.HolderOf(key.Name), nodeturn.TaintOf(key.Name), live, &s, func(n *corev1.Node, claim v1alpha1.Claim) error {
 		at, err := c.releaseWhenBack(ctx, n, claim)
-		wake = nodeturn.Earlier(wake, at)
+		wake = rollout.Earlier(wake, at)
 		return err
 	})
 	return wake, turn.First(errs)

@@ -208,11 +208,7 @@ func lastActive(rs *ReplicaSet) time.Time {
 func (j *Judge) Annotated(key string) bool { return j.EDS.Annotations[key] == edsv1.True }
 
 // WakeAt makes Wake no later than this time. It ignores a zero time.
-func (j *Judge) WakeAt(t time.Time) {
-	if !t.IsZero() && (j.Wake.IsZero() || t.Before(j.Wake)) {
-		j.Wake = t
-	}
-}
+func (j *Judge) WakeAt(t time.Time) { j.Wake = rollout.Earlier(j.Wake, t) }
 
 // HasPassed reports whether this time has come. If not, it sets Wake to that time or earlier.
 func (j *Judge) HasPassed(at time.Time) bool { return hasPassed(&j.Wake, at, j.Now) }

@@ -196,9 +196,7 @@ func hasPassed(wake *time.Time, at, now time.Time) bool {
 	if !now.Before(at) {
 		return true
 	}
-	if wake.IsZero() || at.Before(*wake) {
-		*wake = at
-	}
+	*wake = rollout.Earlier(*wake, at)
 	return false
 }
 

@@ -108,15 +108,7 @@ func (t *Turn) DrainMessage(holder string) string {
 
 // WakeAt requests a reconcile at this time. A zero time requests nothing.
 func (t *Turn) WakeAt(when time.Time) {
-	t.Wake = Earlier(t.Wake, when)
-}
-
-// Earlier returns the earlier of two times. Zero means no time.
-func Earlier(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
+	t.Wake = rollout.Earlier(t.Wake, when)
 }
 
 // Ready reports whether the node is ready, and since when it is so or not. since is zero if the kubelet has not reported yet.

@@ -58,7 +58,7 @@ type Turn struct {
 }
 
 func (t *Turn) wakeAt(when time.Time) {
-	t.Wake = nodeturn.Earlier(t.Wake, when)
+	t.Wake = rollout.Earlier(t.Wake, when)
 }
 
 // waitUntil reports whether a time is in the future. If so, it wakes the turn then.
