@@ -103,24 +103,21 @@ const defaultRestarts = 5
 
 // whyFailed says why a new pod counts as failed, or "". Without maxFailures no pod does.
 func (j *Judge) whyFailed(s *NodeState) string {
-	switch {
-	case j.Strategy.MaxFailures == nil || s.Current == nil:
-		return ""
-	case s.mayHaveBroken():
-		return "the node has not been ready since soon after pod " + s.Current.Name + " was created"
-	case s.isToBlame(s.Current):
-		return ""
-	}
 	limit := int32(defaultRestarts)
 	if c := j.Strategy.Canary; c != nil {
 		limit = *c.AutoFail.MaxRestarts
 	}
-	state := &s.Current.State
-	switch {
-	case state.CannotStart != "":
-		return cannotStartMessage(s.Current.Name, state.CannotStart, state.Message)
-	case state.Restarts > limit:
-		return "pod " + s.Current.Name + " restarts again and again: " + string(state.RestartReason)
+	switch pod := s.Current; {
+	case j.Strategy.MaxFailures == nil || pod == nil:
+		return ""
+	case s.mayHaveBroken():
+		return "the node has not been ready since soon after pod " + pod.Name + " was created"
+	case s.isToBlame(pod):
+		return ""
+	case pod.State.CannotStart != "":
+		return cannotStartMessage(pod.Name, pod.State.CannotStart, pod.State.Message)
+	case pod.State.Restarts > limit:
+		return "pod " + pod.Name + " restarts again and again: " + string(pod.State.RestartReason)
 	}
 	return ""
 }
