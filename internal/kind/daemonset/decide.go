@@ -71,24 +71,22 @@ func (j *Judge) refusedLast() []*NodeState {
 
 // createMissing creates a pod on a node without one if the slow start allows that. Otherwise it says why not.
 func (j *Judge) createMissing(s *NodeState) {
-	frozen := j.Annotated(edsv1.AnnotationRolloutFrozen)
-	if s.isEmpty() && !frozen && j.Limits.Creating < j.Limits.Creation {
+	switch {
+	case !s.isEmpty():
+	case j.Annotated(edsv1.AnnotationRolloutFrozen):
+		s.NoPod = rollout.Wait{Node: s.Node.Name, Reason: v1alpha1.ReasonPaused, Message: "the rollout is frozen, so no pod is created"}
+	case j.Limits.Creating < j.Limits.Creation:
 		j.Limits.Creating++
 		j.Actions.Create = append(j.Actions.Create, s)
 		return
-	}
-	if !s.Stuck && s.Ended == nil && s.NodeProblem == "" && s.Refused.At.IsZero() {
-		j.Limits.Missing++ // Only the slow start delays this pod, so replacements on other nodes wait.
-	}
-	switch {
-	case !s.isEmpty():
-	case frozen:
-		s.NoPod = rollout.Wait{Node: s.Node.Name, Reason: v1alpha1.ReasonPaused, Message: "the rollout is frozen, so no pod is created"}
 	default:
 		s.NoPod = rollout.Wait{
 			Node: s.Node.Name, Reason: v1alpha1.ReasonSlowStart,
 			Message: fmt.Sprintf("no pod yet: %d are in creation, and the slow start allows %d now", j.Limits.Creating, j.Limits.Creation),
 		}
+	}
+	if !s.Stuck && s.Ended == nil && s.NodeProblem == "" && s.Refused.At.IsZero() {
+		j.Limits.Missing++ // Only the slow start delays this pod, so replacements on other nodes wait.
 	}
 }
 
