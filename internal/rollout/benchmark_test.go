@@ -53,7 +53,9 @@ waves:
 					if i%100 == 0 {
 						m.claims = []v1alpha1.Claim{shared("other")}
 					}
-					f.Nodes[node] = m.node(node).withReadiness()
+					n := m.node(node)
+					n.readiness = n.ready()
+					f.Nodes[node] = n
 					state := v1alpha1.UnitOutdated
 					if i < done {
 						state = v1alpha1.UnitUpdated

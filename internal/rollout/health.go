@@ -86,12 +86,6 @@ type readiness struct {
 	since        time.Time
 }
 
-// withReadiness stores the node's readiness. The node must not change afterwards.
-func (n *Node) withReadiness() *Node {
-	n.readiness = n.ready()
-	return n
-}
-
 func (n *Node) ready() readiness {
 	if n.readiness.known {
 		return n.readiness

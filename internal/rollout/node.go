@@ -19,7 +19,8 @@ func NewNode(o *corev1.Node) *Node {
 		n.ClaimError = err.Error()
 	}
 	n.Draining = draining(o, n.Claims)
-	return n.withReadiness()
+	n.readiness = n.ready()
+	return n
 }
 
 // draining reports whether the node is claimed for a drain that is not complete. It is complete if the node's condition,
