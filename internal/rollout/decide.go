@@ -9,30 +9,29 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// rules are all rules of a decision. Each has a name, so that the mutation test can disable one and expect the simulation
-// to fail.
+// rules are all rules of a decision.
 type rules struct {
-	checks  []check
-	halts   []halt
-	endings []ending
-	books   []book
+	checks  []rule[check]
+	halts   []rule[halt]
+	endings []rule[ending]
+	books   []rule[book]
 }
 
-// check is one rule. It returns why a unit may not start, or "".
-type check struct {
-	name    string
-	refusal func(p *pass, c *candidate) (v1alpha1.Reason, string)
+// rule has a name, so that the mutation test can disable it and expect the simulation to fail.
+type rule[F any] struct {
+	name  string
+	apply F
 }
+
+// check returns why a unit may not start, or "".
+type check func(p *pass, c *candidate) (v1alpha1.Reason, string)
 
 // book records the cost of a unit that is started now.
-type book struct {
-	name string
-	note func(p *pass, c *candidate)
-}
+type book func(p *pass, c *candidate)
 
 // standard holds the product's rules. The first check in order that refuses a unit determines its reason.
 var standard = rules{
-	checks: []check{
+	checks: []rule[check]{
 		{"optedOut", optedOut},
 		{"fit", updatable},
 		{"understood", strategyValid},
@@ -49,11 +48,11 @@ var standard = rules{
 		{"domains", domainFree},
 		{"budget", budgetLeft},
 	},
-	halts: []halt{
+	halts: []rule[halt]{
 		{"canary", canaryFailed},
 		{"maxFailures", tooManyFailed},
 	},
-	endings: []ending{
+	endings: []rule[ending]{
 		{"there", waveHasNode},
 		{"updated", waveUpdated},
 		{"offered", waveOffered},
@@ -63,7 +62,7 @@ var standard = rules{
 		{"soaked", waveSoaked},
 		{"approved", waveApproved},
 	},
-	books: []book{
+	books: []rule[book]{
 		{"slot", func(p *pass, c *candidate) { p.slots.start(c.Unit) }},
 		{"budget", bookBudget},
 	},
@@ -169,12 +168,12 @@ func newPass(by *rules, s *Strategy, units []Unit, fleet *Fleet, now time.Time) 
 // admit returns why a unit may not start. If it may, admit books its cost and returns "".
 func (p *pass) admit(c *candidate) (v1alpha1.Reason, string) {
 	for i := range p.checks {
-		if reason, message := p.checks[i].refusal(p, c); reason != "" {
+		if reason, message := p.checks[i].apply(p, c); reason != "" {
 			return reason, message
 		}
 	}
 	for i := range p.books {
-		p.books[i].note(p, c)
+		p.books[i].apply(p, c)
 	}
 	return "", ""
 }

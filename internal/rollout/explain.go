@@ -67,7 +67,7 @@ func Explain(s Strategy, units []Unit, fleet Fleet, now time.Time, node string) 
 		}
 		e.Place, e.Wave = i+1, p.waveOf(c)
 		for _, check := range p.checks {
-			reason, message := check.refusal(p, c)
+			reason, message := check.apply(p, c)
 			e.Verdicts = append(e.Verdicts, Verdict{Check: check.name, Reason: reason, Message: message})
 		}
 		return e

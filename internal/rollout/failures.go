@@ -10,10 +10,7 @@ import (
 )
 
 // halt is a cause that halts a rollout. It returns the message, or "".
-type halt struct {
-	name string
-	why  func(p *pass, failed []string) string
-}
+type halt func(p *pass, failed []string) string
 
 // notHalted starts no further unit after more failures than the strategy allows. Claimed nodes may still be retried,
 // because a successful retry ends the halt.
@@ -33,7 +30,7 @@ func (p *pass) lookAtFailures(units []Unit) {
 		}
 	}
 	for i := range p.halts {
-		if p.halted = p.halts[i].why(p, failed); p.halted != "" {
+		if p.halted = p.halts[i].apply(p, failed); p.halted != "" {
 			return
 		}
 	}

@@ -89,27 +89,27 @@ func partial() []mutation {
 		switch c.name {
 		case "claim", "domains", "budget":
 			all = append(all, mutation{"check " + c.name + " for one that takes nodes", func(s *subject) {
-				s.checks[i].refusal = func(p *pass, u *candidate) (v1alpha1.Reason, string) {
+				s.checks[i].apply = func(p *pass, u *candidate) (v1alpha1.Reason, string) {
 					defer alter(p, taking)()
-					return c.refusal(p, u)
+					return c.apply(p, u)
 				}
 			}}, mutation{"check " + c.name + " of daemon pods", func(s *subject) {
-				s.checks[i].refusal = func(p *pass, u *candidate) (v1alpha1.Reason, string) {
+				s.checks[i].apply = func(p *pass, u *candidate) (v1alpha1.Reason, string) {
 					if p.strategy.Claimless && c.name != "claim" {
 						return "", ""
 					}
 					was := p.fleet.Replaced
 					defer func() { p.fleet.Replaced = was }()
 					p.fleet.Replaced = nil
-					return c.refusal(p, u)
+					return c.apply(p, u)
 				}
 			}})
 		case "wave":
 			all = append(all, mutation{"check wave of what has failed", func(s *subject) {
-				s.checks[i].refusal = func(p *pass, u *candidate) (v1alpha1.Reason, string) {
+				s.checks[i].apply = func(p *pass, u *candidate) (v1alpha1.Reason, string) {
 					outdated := *u.Unit
 					outdated.State = v1alpha1.UnitOutdated
-					return c.refusal(p, &candidate{Unit: &outdated, node: u.node, wave: u.wave})
+					return c.apply(p, &candidate{Unit: &outdated, node: u.node, wave: u.wave})
 				}
 			}})
 		}
@@ -117,14 +117,14 @@ func partial() []mutation {
 	for i, b := range standard.books {
 		if b.name == "budget" {
 			all = append(all, mutation{"book budget for one that takes nodes", func(s *subject) {
-				s.books[i].note = func(p *pass, u *candidate) {
+				s.books[i].apply = func(p *pass, u *candidate) {
 					defer alter(p, taking)()
-					b.note(p, u)
+					b.apply(p, u)
 				}
 			}}, mutation{"book budget of daemon pods", func(s *subject) {
-				s.books[i].note = func(p *pass, u *candidate) {
+				s.books[i].apply = func(p *pass, u *candidate) {
 					if !p.strategy.Claimless {
-						b.note(p, u)
+						b.apply(p, u)
 					}
 				}
 			}})
@@ -134,9 +134,9 @@ func partial() []mutation {
 		switch e.name {
 		case "there", "allowed", "complete", "soaked", "approved":
 			all = append(all, mutation{"ending " + e.name + " where the last need not soak", func(s *subject) {
-				s.endings[i].unmet = func(p *pass, index int, before *v1alpha1.WaveStatus) (v1alpha1.WaveState, string) {
+				s.endings[i].apply = func(p *pass, index int, before *v1alpha1.WaveStatus) (v1alpha1.WaveState, string) {
 					defer alter(p, hasty)()
-					return e.unmet(p, index, before)
+					return e.apply(p, index, before)
 				}
 			}})
 		}

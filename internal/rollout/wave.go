@@ -45,10 +45,7 @@ func (t *tally) proven() int { return t.updated - t.unproven }
 
 // ending is one condition for the end of a wave. While the condition is not met, it returns the wave's state and a message. Otherwise the
 // state is "". before is the wave's stored status; nil at its beginning.
-type ending struct {
-	name  string
-	unmet func(p *pass, index int, before *v1alpha1.WaveStatus) (v1alpha1.WaveState, string)
-}
+type ending func(p *pass, index int, before *v1alpha1.WaveStatus) (v1alpha1.WaveState, string)
 
 // waveReasons are why units of later waves wait, by the state of the current wave.
 var waveReasons = map[v1alpha1.WaveState]v1alpha1.Reason{
@@ -156,14 +153,11 @@ func (p *pass) inWaveOrder(units []Unit, order []*candidate) []*candidate {
 			}
 		}
 	}
-	for _, c := range order {
-		if !c.OptedOut && !c.Unoffered {
-			line = append(line, c)
-		}
-	}
-	for _, c := range order {
-		if !c.OptedOut && c.Unoffered {
-			line = append(line, c)
+	for _, isLate := range []bool{false, true} {
+		for _, c := range order {
+			if !c.OptedOut && c.Unoffered == isLate {
+				line = append(line, c)
+			}
 		}
 	}
 	return append(line, unoffered...)
