@@ -218,7 +218,7 @@ func (p *pass) findCurrentWave() {
 // does the last wave with units.
 func (p *pass) waveState(index int, before *v1alpha1.WaveStatus) (v1alpha1.WaveState, string) {
 	for i := range p.endings {
-		if state, message := p.endings[i].unmet(p, index, before); state != "" {
+		if state, message := p.endings[i].apply(p, index, before); state != "" {
 			return state, message
 		}
 	}
