@@ -80,5 +80,5 @@ func (p *pass) waveOf(c *candidate) string {
 	if len(p.strategy.Waves) == 0 || c.OptedOut {
 		return ""
 	}
-	return p.nameOf(c.wave)
+	return p.wave.all[c.wave].Name
 }

@@ -19,6 +19,8 @@ import (
 
 // waves is how the units are divided into waves, and their progress.
 type waves struct {
+	// all are those of the strategy, and the remainder.
+	all    []Wave
 	status *v1alpha1.WaveStatus
 	// current is the index of the wave whose units may start, with those of earlier ones.
 	current int
@@ -27,7 +29,7 @@ type waves struct {
 	soaksSince time.Time
 	// waiting caches the message for the units of each later wave.
 	waiting []string
-	// units are those of all waves, without those that opted out. The last tally counts units in no wave.
+	// units are those of all waves, without those that opted out. There is a tally for each wave.
 	units []*candidate
 	tally []tally
 }
@@ -121,17 +123,16 @@ func (p *pass) divideIntoWaves(units []Unit, order []*candidate) {
 		return
 	}
 	p.wave.units = p.inWaveOrder(units, order)
-	all := len(p.strategy.Waves) + 1
-	p.wave.tally, p.wave.waiting = make([]tally, all), make([]string, all)
+	p.wave.all = append(slices.Clip(p.strategy.Waves), Wave{Name: remainder})
+	p.wave.tally, p.wave.waiting = make([]tally, len(p.wave.all)), make([]string, len(p.wave.all))
 	left := slices.Clone(p.wave.units)
 	if index, before := p.storedWave(); index == 0 && before != nil && (before.State == v1alpha1.WaveProgressing || before.State == v1alpha1.WaveHalted) {
-		left = p.fillWave(&p.strategy.Waves[0], 0, left, func(c *candidate) bool { return c.failedForGood() })
-		left = p.fillWave(&p.strategy.Waves[0], 0, left, func(c *candidate) bool { return c.Claimed && !c.Running })
+		left = p.fillWave(0, left, func(c *candidate) bool { return c.failedForGood() })
+		left = p.fillWave(0, left, func(c *candidate) bool { return c.Claimed && !c.Running })
 	}
-	for i := range p.strategy.Waves {
-		left = p.fillWave(&p.strategy.Waves[i], i, left, nil)
+	for i := range p.wave.all {
+		left = p.fillWave(i, left, nil)
 	}
-	p.fillWave(&Wave{}, all-1, left, nil)
 	p.findCurrentWave()
 }
 
@@ -164,8 +165,8 @@ func (p *pass) inWaveOrder(units []Unit, order []*candidate) []*candidate {
 }
 
 // fillWave adds units to a wave, only those that may accepts if it is not nil, and returns the remaining units.
-func (p *pass) fillWave(w *Wave, index int, from []*candidate, may func(*candidate) bool) []*candidate {
-	t := &p.wave.tally[index]
+func (p *pass) fillWave(index int, from []*candidate, may func(*candidate) bool) []*candidate {
+	w, t := &p.wave.all[index], &p.wave.tally[index]
 	left := make([]*candidate, 0, len(from))
 	for i, c := range from {
 		if w.Size > 0 && t.nodes == w.Size {
@@ -237,11 +238,8 @@ func (p *pass) storedWave() (int, *v1alpha1.WaveStatus) {
 		return 0, nil
 	}
 	at := int(before.Number) - 1
-	if at < 0 || at >= len(p.wave.tally) || p.nameOf(at) != before.Name {
-		at = slices.IndexFunc(p.strategy.Waves, func(w Wave) bool { return w.Name == before.Name })
-		if at < 0 && before.Name == remainder {
-			at = len(p.strategy.Waves)
-		}
+	if at < 0 || at >= len(p.wave.all) || p.wave.all[at].Name != before.Name {
+		at = slices.IndexFunc(p.wave.all, func(w Wave) bool { return w.Name == before.Name })
 	}
 	if at < 0 {
 		return 0, nil
@@ -344,7 +342,7 @@ func waveHealthy(p *pass, index int, _ *v1alpha1.WaveStatus) (v1alpha1.WaveState
 
 // waveSoaked: all updated nodes of the wave have been updated and healthy for the soak.
 func waveSoaked(p *pass, index int, before *v1alpha1.WaveStatus) (v1alpha1.WaveState, string) {
-	soak := p.waveAt(index).Soak
+	soak := p.wave.all[index].Soak
 	if soak <= 0 || p.wave.tally[index].nodes == 0 {
 		return "", ""
 	}
@@ -375,7 +373,7 @@ func waveSoaked(p *pass, index int, before *v1alpha1.WaveStatus) (v1alpha1.WaveS
 // waveApproved: a person has approved the wave, if it needs approval. A wave without a node needs it too: the next must not begin because
 // a selector is wrong, or because nodes join late.
 func waveApproved(p *pass, index int, before *v1alpha1.WaveStatus) (v1alpha1.WaveState, string) {
-	w := p.waveAt(index)
+	w := &p.wave.all[index]
 	if !w.Manual || p.wasComplete(before) || slices.Contains(p.strategy.Approved, p.approvalOf(w)) {
 		return "", ""
 	}
@@ -400,25 +398,16 @@ func (p *pass) updated(index int) []*candidate {
 // mayFail reports whether a wave may end with failures. The canary may not.
 func (p *pass) mayFail(index int) bool { return index > 0 && p.strategy.MaxFailures != nil }
 
-func (p *pass) waveAt(index int) *Wave {
-	if index < len(p.strategy.Waves) {
-		return &p.strategy.Waves[index]
-	}
-	return &Wave{Name: remainder}
-}
-
 // remainder is the name of the wave for units in no other wave.
 const remainder = "remainder"
 
-func (p *pass) nameOf(index int) string { return p.waveAt(index).Name }
-
 func (p *pass) waveName(index int) string {
-	return strconv.Itoa(index+1) + " (" + p.nameOf(index) + ")"
+	return strconv.Itoa(index+1) + " (" + p.wave.all[index].Name + ")"
 }
 
 // waveStatus returns the status of a wave. It keeps the time at which the wave entered the state.
 func (p *pass) waveStatus(index int, before *v1alpha1.WaveStatus, state v1alpha1.WaveState, message string) *v1alpha1.WaveStatus {
-	t, since := &p.wave.tally[index], p.now
+	w, t, since := &p.wave.all[index], &p.wave.tally[index], p.now
 	switch {
 	case state == v1alpha1.WaveSoaking:
 		since = p.wave.soaksSince
@@ -426,14 +415,14 @@ func (p *pass) waveStatus(index int, before *v1alpha1.WaveStatus, state v1alpha1
 		since = before.Since.Time
 	}
 	s := &v1alpha1.WaveStatus{
-		Name: p.nameOf(index), Number: int32(index + 1), Of: int32(len(p.wave.tally)), Revision: p.strategy.Revision,
+		Name: w.Name, Number: int32(index + 1), Of: int32(len(p.wave.tally)), Revision: p.strategy.Revision,
 		State: state, Since: metav1.Time{Time: since.UTC().Truncate(time.Second)}, Message: message,
 		Nodes: int32(t.nodes), Updated: int32(t.updated),
 	}
 	if last := len(p.strategy.Waves); p.wave.tally[last].nodes == 0 && index < last {
 		s.Of--
 	}
-	if w := p.waveAt(index); w.Manual && state != v1alpha1.WaveComplete {
+	if w.Manual && state != v1alpha1.WaveComplete {
 		s.ApproveWith = p.approvalOf(w)
 	}
 	if p.firstManual() >= 0 {
