@@ -135,11 +135,7 @@ func decide(by *rules, s Strategy, units []Unit, fleet Fleet, now time.Time) Dec
 		}
 		d.Start = append(d.Start, c.Node)
 	}
-	if p.halted != "" {
-		d.Halted = &Wait{Reason: v1alpha1.ReasonHalted, Message: p.halted}
-	}
-	d.Wave = p.wave.status
-	d.Next = p.next
+	d.Halted, d.Wave, d.Next = p.halted, p.wave.status, p.next
 	return d
 }
 

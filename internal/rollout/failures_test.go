@@ -116,7 +116,7 @@ func TestFailures(t *testing.T) {
 					{Node: "b", Reason: v1alpha1.ReasonJobFailed, Message: "b broke"},
 					{Node: "c", Reason: v1alpha1.ReasonHalted, Message: "2 nodes failed; maxFailures is 1: a, b"},
 				},
-				Halted: &Wait{Reason: v1alpha1.ReasonHalted, Message: "2 nodes failed; maxFailures is 1: a, b"},
+				Halted: "2 nodes failed; maxFailures is 1: a, b",
 			},
 		},
 		"0 halts at the first, and what is claimed may be tried again": {
@@ -128,7 +128,7 @@ func TestFailures(t *testing.T) {
 					{Node: "a", Reason: v1alpha1.ReasonJobFailed, Message: "a broke"},
 					{Node: "c", Reason: v1alpha1.ReasonHalted, Message: "1 node failed; maxFailures is 0: a"},
 				},
-				Halted: &Wait{Reason: v1alpha1.ReasonHalted, Message: "1 node failed; maxFailures is 0: a"},
+				Halted: "1 node failed; maxFailures is 0: a",
 			},
 		},
 		"one to be tried again does not count": {

@@ -700,7 +700,7 @@ func (w *world) verify(p *party, units []Unit, d Decision) {
 	if !d.Next.IsZero() && !d.Next.After(w.now) {
 		w.fail("%s is to come back at %s, which is over", p.name, d.Next)
 	}
-	if (d.Halted != nil) != f.halted() {
+	if (d.Halted != "") != f.halted() {
 		w.fail("%s is said to be halted: %v, and is: %v", p.name, d.Halted, f.halted())
 	}
 	for name := range f.units {

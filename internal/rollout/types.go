@@ -241,8 +241,8 @@ type Decision struct {
 	Start []string
 	// Waiting holds every unit that needs a turn and does not get one now: failed units first, then the others in order.
 	Waiting []Wait
-	// Halted says why the rollout starts no further node until a person acts, unless Wave says it; nil if it is not halted. Its Node is empty.
-	Halted *Wait
+	// Halted says why the rollout starts no further node until a person acts, unless Wave says it; empty if it is not halted.
+	Halted string
 	// Wave is the progress of the waves; nil without waves. The caller stores it for the next decision.
 	Wave *v1alpha1.WaveStatus
 	// Next is the next instant at which the clock alone can change the answer; zero when none can.

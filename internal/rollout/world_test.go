@@ -936,8 +936,8 @@ func (w *world) tell(p *party, d Decision) {
 		}
 		w.say(p, "says that %s %s: %s (%s).", enumerate(wait.names), verb, wait.Message, wait.Reason)
 	}
-	if d.Halted != nil {
-		w.say(p, "says that it is halted: %s.", d.Halted.Message)
+	if d.Halted != "" {
+		w.say(p, "says that it is halted: %s.", d.Halted)
 	}
 	if d.Wave != nil && (p.status == nil || p.status.State != d.Wave.State || p.status.Name != d.Wave.Name) {
 		of := fmt.Sprintf("wave %d of %d, %s", d.Wave.Number, d.Wave.Of, d.Wave.Name)

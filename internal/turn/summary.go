@@ -88,10 +88,8 @@ func (p *Pass[T]) Summarize(phase func(T) (v1alpha1.Phase, time.Time, string)) S
 }
 
 // judgeHalt sets Halted and Stuck of a rollout that has no turn in progress.
-func (g *Summary) judgeHalt(halted *rollout.Wait) {
-	if halted != nil {
-		g.Halted = halted.Message
-	}
+func (g *Summary) judgeHalt(halted string) {
+	g.Halted = halted
 	// Failed units hold all slots, or the failure limit is exceeded, or no unit waits.
 	held := g.Counts.Waiting == 0 || g.Wait == v1alpha1.ReasonMaxConcurrent || g.Wait == v1alpha1.ReasonHalted
 	g.Stuck = g.Halted != "" || g.Counts.Failed > 0 && held

@@ -229,8 +229,8 @@ func (p *simulation) startNodes(d *rollout.Decision) {
 
 // stuckReason says why no more nodes start.
 func stuckReason(d *rollout.Decision) string {
-	if d.Halted != nil {
-		return string(v1alpha1.ReasonHalted) + ": " + d.Halted.Message
+	if d.Halted != "" {
+		return string(v1alpha1.ReasonHalted) + ": " + d.Halted
 	}
 	if len(d.Waiting) == 0 {
 		return "what their turns wait for does not end by itself"

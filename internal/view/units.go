@@ -120,9 +120,7 @@ func (u *units) rollout() Rollout {
 	if u.judged && len(u.unknown) == 0 {
 		r.Counts = count(u.nodes)
 	}
-	if h := u.decision.Halted; h != nil {
-		r.Halted = h.Message
-	}
+	r.Halted = cmp.Or(u.decision.Halted, r.Halted)
 	r.Budgets = u.cluster.budgetsOf(r.Nodes)
 	r.State, r.Message, r.Since = u.conditions.state(&r, u.cluster.now)
 	return r

@@ -248,7 +248,7 @@ func (p *pass) id(uid string) string { return nodeturn.Digest(string(p.UID), uid
 // or only detects.
 func (p *pass) rollBack() {
 	strategy := p.rollout.Spec.Strategy
-	if p.Decision.Halted == nil || !p.replacement.Rollback || p.rules.DetectOnly || p.rules.Ending || strategy != nil && strategy.Paused {
+	if p.Decision.Halted == "" || !p.replacement.Rollback || p.rules.DetectOnly || p.rules.Ending || strategy != nil && strategy.Paused {
 		return
 	}
 	var impossible []string

@@ -592,7 +592,6 @@ func TestRollBack(t *testing.T) {
 		{Name: "put-back", Image: "two", Model: "2", RolledBack: "three"},
 	}})
 	p.replacement.Rollback = true
-	p.Decision.Halted = &rollout.Wait{Message: "halted"}
 	turn := func(set, attempt string, skipped bool) {
 		f := *failure
 		f.Skipped = skipped
@@ -613,7 +612,7 @@ func TestRollBack(t *testing.T) {
 	p.nodes = []machine.NodeState{{Set: p.world.Sets["by-node"], Unit: rollout.Unit{State: v1alpha1.UnitFailed}}, {Set: p.world.Sets["well"], Unit: rollout.Unit{State: v1alpha1.UnitUpdated}}}
 	for range 2 {
 		p.orders = nil
-		p.Decision.Halted.Message = "halted"
+		p.Decision.Halted = "halted"
 		p.rollBack()
 		var got []string
 		for _, o := range p.orders {
@@ -623,8 +622,8 @@ func TestRollBack(t *testing.T) {
 			t.Error(diff)
 		}
 		if want := "halted; it can't be rolled back: no image is known that all nodes of scale set unknown had before, " +
-			"no image is known that all nodes of scale set put-back had before"; p.Decision.Halted.Message != want {
-			t.Errorf("got %s", p.Decision.Halted.Message)
+			"no image is known that all nodes of scale set put-back had before"; p.Decision.Halted != want {
+			t.Errorf("got %s", p.Decision.Halted)
 		}
 	}
 	p.orders, p.rollout.Spec.Strategy = nil, &v1alpha1.Strategy{Paused: true}

@@ -75,8 +75,8 @@ func (j *Judge) Summarize(reason string, problem error) {
 	switch invalid := j.Rolling.Problem(); {
 	case j.CanaryFailed():
 		j.setHealth(j.canaryFailure(), edsv1.ReasonCanaryFailed)
-	case j.Decision.Halted != nil && !busy:
-		j.setHealth(j.Decision.Halted.Message, string(v1alpha1.ReasonHalted))
+	case j.Decision.Halted != "" && !busy:
+		j.setHealth(j.Decision.Halted, string(v1alpha1.ReasonHalted))
 	case invalid != "" && len(j.Decision.Waiting) > 0:
 		j.setHealth(invalid, string(v1alpha1.ReasonStrategyInvalid))
 	default:
