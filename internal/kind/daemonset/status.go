@@ -203,7 +203,7 @@ func (j *Judge) listUnits() (updating, waiting []v1alpha1.UnitStatus) {
 
 // Waits says why each waiting node waits, in the order in which the nodes start. Failed nodes do not wait.
 func (j *Judge) Waits() []rollout.Wait {
-	waits := j.Decision.Waiting
+	waits := slices.Clone(j.Decision.Waiting)
 	if j.Canary != nil {
 		waits = slices.Concat(j.Canary.Decision.Waiting, waits)
 	}
@@ -213,14 +213,11 @@ func (j *Judge) Waits() []rollout.Wait {
 			seen[u.Node] = true
 		}
 	}
-	first := make([]rollout.Wait, 0, len(waits))
-	for _, w := range waits {
-		if !seen[w.Node] {
-			seen[w.Node] = true
-			first = append(first, w)
-		}
-	}
-	return first
+	return slices.DeleteFunc(waits, func(w rollout.Wait) bool {
+		isKnown := seen[w.Node]
+		seen[w.Node] = true
+		return isKnown
+	})
 }
 
 // Progress says what a node in its turn waits for, and since when.
