@@ -33,8 +33,7 @@ func New(api *v1alpha1.Strategy, concurrency, total int) Strategy {
 		s.MaxConcurrent = amount("maxConcurrent", api.MaxConcurrent).AtLeastOne(total)
 	}
 	if api.MaxFailures != nil {
-		n := amount("maxFailures", api.MaxFailures).Down(total)
-		s.MaxFailures = &n
+		s.MaxFailures = new(amount("maxFailures", api.MaxFailures).Down(total))
 	}
 	s.Paused, s.Order = api.Paused, api.Order
 	for i := range api.Waves {
