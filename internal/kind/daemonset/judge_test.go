@@ -31,3 +31,16 @@ func BenchmarkPass(b *testing.B) {
 		j.Summarize("", nil)
 	}
 }
+
+// A preview surveys the same facts twice.
+func TestSurveyTwice(t *testing.T) {
+	w := newWorld(2).has("new", nil, 0).has("new", going, 1)
+	w.nodes = w.nodes[:1]
+	j := w.begin(t)
+	if err := j.Survey(j.CanaryNodes()); err != nil {
+		t.Fatal(err)
+	}
+	if len(j.States) != 1 || len(j.Orphans) > 0 {
+		t.Errorf("got %d nodes, and %d pods on other nodes", len(j.States), len(j.Orphans))
+	}
+}

@@ -158,8 +158,11 @@ func (j *Judge) Survey(canaryNodes []string) (err error) {
 		j.States = append(j.States, s)
 	}
 	for _, pods := range onNode {
-		deleted := func(pod *corev1.Pod) bool { return pod.DeletionTimestamp != nil }
-		j.Orphans = append(j.Orphans, slices.DeleteFunc(pods, deleted)...)
+		for _, pod := range pods {
+			if pod.DeletionTimestamp == nil {
+				j.Orphans = append(j.Orphans, pod)
+			}
+		}
 	}
 	return nil
 }
