@@ -138,10 +138,7 @@ func JudgeCanary(c *edsv1.ExtendedDaemonSetSpecStrategyCanary, nodes []*NodeStat
 		if state.Restarts > worst.Restarts {
 			worst, worstNode = state, n.Node.Name
 		}
-		if v.FirstRestart.IsZero() || !at.IsZero() && at.Before(v.FirstRestart) {
-			v.FirstRestart = at
-		}
-		v.LastRestart = rollout.Later(v.LastRestart, at)
+		v.FirstRestart, v.LastRestart = rollout.Earlier(v.FirstRestart, at), rollout.Later(v.LastRestart, at)
 	}
 	restarts := func(limit int32) finding {
 		if worst.Restarts <= limit {
