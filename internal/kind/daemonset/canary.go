@@ -209,10 +209,9 @@ func (j *Judge) DecideCanary() {
 	}
 	var waiting []rollout.Wait
 	for _, node := range c.Decision.Start {
-		if wave.Nodes[node] {
-			continue // It starts now.
+		if !wave.Nodes[node] { // Those of the canary start now.
+			waiting = append(waiting, rollout.Wait{Node: node, Reason: reason, Message: message})
 		}
-		waiting = append(waiting, rollout.Wait{Node: node, Reason: reason, Message: message})
 	}
 	c.Decision.Waiting = append(waiting, c.Decision.Waiting...)
 }
