@@ -40,14 +40,6 @@ func (w *World) Batches(turns []*Turn) []Batch {
 	return all
 }
 
-// zone of the machine that is ordered for a turn; empty if the zone can't be chosen.
-func (s *Set) zone(t *Turn) string {
-	if slices.Contains(s.Zones, t.Zone) {
-		return t.Zone
-	}
-	return ""
-}
-
 // underWay counts the operations of a kind.
 func (s *Set) underWay(kind v1alpha1.CloudOperationKind) (n int) {
 	for i := range s.Operations {
@@ -90,7 +82,7 @@ func (s *Set) additions(turns []*Turn) []Batch {
 	if s.Max > 0 {
 		room = min(room, max(1, s.Max-s.Capacity)) // If the limit read here is old, the cloud decides.
 	}
-	ordering := slices.DeleteFunc(slices.Clone(turns), func(t *Turn) bool { return !s.mayOrder(t) || t.Step != StepAdd })
+	ordering := s.ordering(turns, StepAdd)
 	// Turns that must have a replacement come first: they may have no machine.
 	rank := func(t *Turn) int {
 		if t.mustRestore() || t.Bound {
@@ -101,7 +93,10 @@ func (s *Set) additions(turns []*Turn) []Batch {
 	slices.SortStableFunc(ordering, func(a, b *Turn) int { return rank(a) - rank(b) })
 	var all []Batch
 	for _, t := range ordering[:min(room, len(ordering))] {
-		zone := s.zone(t)
+		zone := ""
+		if slices.Contains(s.Zones, t.Zone) {
+			zone = t.Zone // The cloud lets the caller choose the zone.
+		}
 		i := slices.IndexFunc(all, func(b Batch) bool { return b.Zone == zone })
 		if i < 0 {
 			i = len(all)
@@ -114,30 +109,27 @@ func (s *Set) additions(turns []*Turn) []Batch {
 
 // deletions are the machines to delete.
 func (s *Set) deletions(turns []*Turn) []Batch {
-	under := s.underWay(v1alpha1.CloudOperationDelete)
-	b := Batch{Set: s, Kind: v1alpha1.CloudOperationDelete}
+	ordering := s.ordering(turns, StepDelete)
+	if len(ordering) == 0 || s.underWay(v1alpha1.CloudOperationDelete) >= maxUnderWay {
+		return nil
+	}
 	most := maxBatch
 	if s.Min > 0 {
 		most = min(most, max(1, s.Capacity-s.Min)) // If the limit read here is old, the cloud decides.
 	}
-	for _, t := range turns {
-		if !s.mayOrder(t) || t.Step != StepDelete || under >= maxUnderWay || len(b.Turns) >= most {
-			continue
-		}
-		id := t.Machine
-		if t.OnReplacement {
-			id = t.Replacement
-		}
-		b.Turns, b.Machines = append(b.Turns, t), append(b.Machines, id)
-	}
-	if len(b.Turns) == 0 {
-		return nil
+	b := Batch{Set: s, Kind: v1alpha1.CloudOperationDelete, Turns: ordering[:min(most, len(ordering))]}
+	for _, t := range b.Turns {
+		b.Machines = append(b.Machines, *t.deletes())
 	}
 	return []Batch{b}
 }
 
-// mayOrder reports whether a turn of this set may order an operation.
-func (s *Set) mayOrder(t *Turn) bool { return t.ScaleSet == s.Name && !t.Over && t.Operation == "" }
+// ordering are the turns of this set with this step that wait for no operation.
+func (s *Set) ordering(turns []*Turn, step Step) []*Turn {
+	return slices.DeleteFunc(slices.Clone(turns), func(t *Turn) bool {
+		return t.ScaleSet != s.Name || t.Over || t.Operation != "" || t.Step != step
+	})
+}
 
 // RecordOrder adds the operation of a batch to its set. The turns of the batch wait for it.
 func (b *Batch) RecordOrder(o v1alpha1.CloudOperation) {

@@ -158,7 +158,7 @@ func TestBatches(t *testing.T) {
 	}
 	adds := func() []*Turn {
 		discarded := turn(StepDelete, "a", "5")
-		discarded.OnReplacement = true
+		discarded.Phase, discarded.OnReplacement = v1alpha1.MachineDiscarding, true
 		return []*Turn{turn(StepAdd, "a", "1"), turn(StepAdd, "b", "2"), turn(StepAdd, "b", "3"), turn(StepDelete, "a", "4"), discarded, turn(StepDrain, "a", "6")}
 	}
 	deletes := batch{v1alpha1.CloudOperationDelete, "", 2, []string{"4", "5'"}}

@@ -148,7 +148,7 @@ func (w *World) deleting(t *Turn) {
 	s, n := w.SetOf(t), w.oldNode(t)
 	switch m := s.Machine(t.Machine); {
 	case t.Operation != "":
-		w.awaitDeletion(t, s, n, t.Machine, false)
+		w.awaitDeletion(t, s, n)
 	case m != nil && m.State == cloud.Deleting:
 		t.Message = "machine " + m.ID + " is being deleted"
 	case t.Machine != "":
@@ -167,9 +167,18 @@ func (w *World) deleting(t *Turn) {
 	}
 }
 
+// deletes is the machine that a turn in this phase deletes.
+func (t *Turn) deletes() *string {
+	if t.Phase == v1alpha1.MachineDiscarding {
+		return &t.Replacement
+	}
+	return &t.Machine
+}
+
 // awaitDeletion handles a turn whose deletion is recorded. If the deletion was not sent yet, for example before a restart, it is sent only while the
 // node is drained.
-func (w *World) awaitDeletion(t *Turn, s *Set, n *Node, id string, ofReplacement bool) {
+func (w *World) awaitDeletion(t *Turn, s *Set, n *Node) {
+	id, ofReplacement := *t.deletes(), t.Phase == v1alpha1.MachineDiscarding
 	t.Message = "machine " + id + " is being deleted"
 	o, m := s.Operation(t.Operation), s.Machine(id)
 	if o == nil || o.Sent || s.isGone(id) || m != nil && m.State == cloud.Deleting {

@@ -65,7 +65,7 @@ func (w *World) discardReplacement(t *Turn, s *Set) {
 	}
 	switch {
 	case t.Operation != "":
-		w.awaitDeletion(t, s, n, t.Replacement, true)
+		w.awaitDeletion(t, s, n)
 	case !s.Known: // The machine may still exist.
 	case m == nil:
 		w.replacementLost(t)

@@ -141,22 +141,16 @@ func (w *World) notAdded(t *Turn, noRoom bool, why string) {
 // for at most Timeout.
 func (w *World) applyDeletion(s *Set, o *v1alpha1.CloudOperation, end Ended) bool {
 	waiting := w.turnsWaitingFor(s, o.Token)
-	target := func(t *Turn) *string {
-		if t.Phase == v1alpha1.MachineDiscarding {
-			return &t.Replacement
-		}
-		return &t.Machine
-	}
-	if end.OK && w.Now.Before(o.Since.Add(w.Timeout)) && slices.ContainsFunc(waiting, func(t *Turn) bool { return s.Machine(*target(t)) != nil }) {
+	if end.OK && w.Now.Before(o.Since.Add(w.Timeout)) && slices.ContainsFunc(waiting, func(t *Turn) bool { return s.Machine(*t.deletes()) != nil }) {
 		return false
 	}
 	for _, t := range waiting {
 		t.Operation = ""
-		m := s.Machine(*target(t))
+		m := s.Machine(*t.deletes())
 		switch {
 		case m == nil && end.OK:
 			t.Confirmed = true
-			*target(t) = ""
+			*t.deletes() = ""
 		case m == nil, m.State == cloud.Deleting:
 			// Later lists show whether it is gone.
 		case t.Phase == v1alpha1.MachineDiscarding, w.Bound(t):
