@@ -100,10 +100,7 @@ func call[T any](ctx context.Context, p *pass, name string, do func(context.Cont
 	defer cancel()
 	began := p.Clock.Now()
 	answer, err := recovered(ctx, do)
-	outcome := "ok"
-	if err != nil {
-		outcome = string(cloud.KindOf(err))
-	}
+	outcome := cmp.Or(string(cloud.KindOf(err)), "ok")
 	metrics.ObserveCloudCall(placeOf(&p.replacement.Provider)[0], name, outcome, p.Clock.Since(began))
 	return answer, err
 }

@@ -23,10 +23,9 @@ type memo struct {
 
 // memo returns a NodeRollout's memo.
 func (c *Controller) memo(key types.NamespacedName, uid types.UID) *memo {
-	if known, ok := c.memos.Load(key); ok {
-		if m, ok := known.(*memo); ok && m.uid == uid {
-			return m
-		}
+	known, _ := c.memos.Load(key)
+	if m, ok := known.(*memo); ok && m.uid == uid {
+		return m
 	}
 	m := &memo{uid: uid, places: map[string]string{}, sets: map[string]*set{}, left: map[string]bool{}}
 	c.memos.Store(key, m)
