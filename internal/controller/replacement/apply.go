@@ -47,16 +47,14 @@ func (m mechanism) Take(ctx context.Context, u *unit) error {
 
 func (p *pass) step(ctx context.Context, t *machine.Turn) error {
 	n := p.turnNode(t, t.OnReplacement)
-	switch {
-	case t.Step == machine.StepLeave:
-		p.leavePlane(ctx, t)
-		return nil
-	case n == nil:
+	if n == nil && t.Step != machine.StepLeave {
 		return nil
 	}
 	switch t.Step {
-	case machine.StepNone, machine.StepAdd, machine.StepDelete, machine.StepWait:
-		return nil
+	case machine.StepLeave:
+		p.leavePlane(ctx, t)
+	case machine.StepClaim:
+		return p.claimToDelete(ctx, t, n)
 	case machine.StepCordon:
 		return p.cordon(ctx, t, n)
 	case machine.StepDrain:
@@ -67,9 +65,9 @@ func (p *pass) step(ctx context.Context, t *machine.Turn) error {
 		return p.fail(ctx, t, n, t.Failed)
 	case machine.StepRelease:
 		return p.Release(ctx, p.on(n, t))
-	default:
-		return p.claimToDelete(ctx, t, n)
+	default: // The cloud is asked, or the turn waits.
 	}
+	return nil
 }
 
 // on is a turn as the engine sees it on one of its nodes.
