@@ -79,7 +79,7 @@ func (p *pass) on(n *machine.Node, t *machine.Turn) *unit {
 // anew: pods may have come since.
 func (p *pass) cordon(ctx context.Context, t *machine.Turn, n *machine.Node) error {
 	u := p.on(n, t)
-	if refused, err := p.TryCordon(ctx, u, p.rules.Drains, p.excluding()...); err != nil || refused != nil {
+	if refused, err := p.TryCordon(ctx, u, p.rules.Drains, p.excluding...); err != nil || refused != nil {
 		return p.drainFails(ctx, t, n, refused, err)
 	}
 	p.soon()
@@ -87,14 +87,6 @@ func (p *pass) cordon(ctx context.Context, t *machine.Turn, n *machine.Node) err
 		return p.drainNode(ctx, t, n) // A gated drain writes to the Node that the next pass reads.
 	}
 	return nil
-}
-
-// excluding takes a cordoned node out of external load balancers, if the spec asks for that.
-func (p *pass) excluding() []node.Also {
-	if !p.exclude {
-		return nil
-	}
-	return []node.Also{node.Excluding}
 }
 
 // drainNode continues the drain of a node.

@@ -99,7 +99,7 @@ func (m mechanism) Start(u *unit) *turnof.Write {
 	u.Node = n.Node
 	if write.Cordon {
 		write.Claim.Cordoned = &metav1.Time{Time: m.Now}
-		write.Also = m.excluding()
+		write.Also = m.excluding
 	}
 	write.Then = func() {
 		t.Unit.State, t.Unit.Claimed, t.Unit.InTurn, t.Unit.Reason, t.Unit.Message = v1alpha1.UnitUpdating, true, false, "", ""

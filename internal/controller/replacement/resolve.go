@@ -16,6 +16,7 @@ import (
 	"moult.dev/moult/internal/drain"
 	"moult.dev/moult/internal/kind/nodeturn"
 	machine "moult.dev/moult/internal/kind/replacement"
+	"moult.dev/moult/internal/node"
 	"moult.dev/moult/internal/rollout"
 )
 
@@ -35,8 +36,8 @@ type settings struct {
 	rules       machine.Rules
 	// spec is a hash of the fields whose change makes a new attempt.
 	spec string
-	// exclude is true if nodes are excluded from load balancers.
-	exclude     bool
+	// excluding takes a cordoned node out of external load balancers, if the spec asks for that.
+	excluding   []node.Also
 	drain       drain.Options
 	checkPeriod time.Duration
 	// optOut is the key of the label of opted-out nodes.
@@ -75,9 +76,8 @@ func (s *settings) parse() (err error) {
 	if ready := r.ReplacementReady; ready != nil {
 		s.rules.StartupTaints, s.rules.Timeout = ready.StartupTaints, duration(ready.Timeout, defaultTimeout)
 	}
-	e := r.ExcludeFromLoadBalancers
-	if s.exclude = e == nil || !e.Disabled; e != nil && s.exclude {
-		s.rules.Wait = duration(e.Wait, 0)
+	if e := ptr.Deref(r.ExcludeFromLoadBalancers, v1alpha1.LoadBalancerExclusion{}); !e.Disabled {
+		s.excluding, s.rules.Wait = []node.Also{node.Excluding}, duration(e.Wait, 0)
 	}
 	if s.drain, err = drain.OptionsOf(spec.Drain); err != nil {
 		return err
