@@ -38,10 +38,7 @@ type trouble struct {
 // record notes an error: the next attempt is later each time, and no earlier than the cloud says.
 func (t *trouble) record(err error, now time.Time) {
 	t.reason, t.message = reasonOf(cloud.KindOf(err)), err.Error()
-	wait := lastBack
-	if t.failures < 7 {
-		wait = min(firstBack<<t.failures, lastBack)
-	}
+	wait := min(firstBack<<min(t.failures, 7), lastBack) // A longer shift could overflow.
 	t.failures++
 	t.until = now.Add(max(wait, cloud.RetryAfter(err)))
 }
