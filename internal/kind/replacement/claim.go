@@ -26,7 +26,7 @@ func (w *World) claiming(t *Turn) {
 		w.enter(t, v1alpha1.MachineJoining)
 	case !t.DeletesFirst && !w.staysReady(t, "the replacement is not ready any more: "):
 	case n == nil:
-		w.enterLeaving(t) // The Node was deleted before its machine.
+		w.enter(t, v1alpha1.MachineLeaving) // The Node was deleted before its machine.
 	case w.Bound(t):
 		t.Step, t.Message = StepClaim, "the claim on Node "+n.Name+" was removed, and the turn can't be released any more"
 	case n.Claim == nil && n.Marked && !n.Unreadable && !n.Foreign:

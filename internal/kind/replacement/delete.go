@@ -17,19 +17,11 @@ func (w *World) emptying(t *Turn) {
 	switch {
 	case !w.readyToDelete(t):
 	case t.Phase == v1alpha1.MachineDraining:
-		w.enterLeaving(t)
+		w.enter(t, v1alpha1.MachineLeaving)
 	case w.Left[w.LeftKey(t, false)]:
 		w.enter(t, v1alpha1.MachineDeleting)
 	default:
 		t.Step = StepLeave // This has no timeout: the node may have left in part.
-	}
-}
-
-func (w *World) enterLeaving(t *Turn) {
-	if w.ControlPlane {
-		w.enter(t, v1alpha1.MachineLeaving)
-	} else {
-		w.enter(t, v1alpha1.MachineDeleting)
 	}
 }
 

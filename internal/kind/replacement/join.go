@@ -60,7 +60,7 @@ func (w *World) checkReplacement(t *Turn, s *Set, m *cloud.Machine) {
 	t.Failed = nil
 	switch {
 	case t.DeletesFirst && t.Node != "":
-		w.enterLeaving(t) // The old machine has gone by itself.
+		w.enter(t, v1alpha1.MachineLeaving) // The old machine has gone by itself.
 	case t.DeletesFirst:
 		w.enter(t, v1alpha1.MachineDeleting)
 	default:

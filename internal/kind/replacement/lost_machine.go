@@ -87,7 +87,7 @@ func (w *World) machineLost(t *Turn) {
 		t.DeletesFirst, t.Machine, t.moved = true, "", true
 	default:
 		t.DeletesFirst, t.Machine = true, ""
-		w.enterLeaving(t)
+		w.enter(t, v1alpha1.MachineLeaving)
 	}
 }
 

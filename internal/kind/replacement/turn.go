@@ -119,8 +119,12 @@ func (t *Turn) isSurplus() bool {
 	}
 }
 
-// enter moves a turn to a phase. While one of its machines is not listed, PhaseSince stays: a machine made since then may be its successor.
+// enter moves a turn to a phase; without a control plane from Leaving on to Deleting. While one of its machines is not listed, PhaseSince stays: a
+// machine made since then may be its successor.
 func (w *World) enter(t *Turn, phase v1alpha1.MachinePhase) {
+	if phase == v1alpha1.MachineLeaving && !w.ControlPlane {
+		phase = v1alpha1.MachineDeleting
+	}
 	s := w.SetOf(t)
 	if !s.isMissing(t.Replacement) && !s.isMissing(t.Machine) {
 		t.PhaseSince = *nodeturn.Stamp(w.Now)
