@@ -142,7 +142,7 @@ type pass struct {
 	world        *machine.World
 	api          cloud.Cloud // nil where there is none
 	machineTurns []*machine.Turn
-	nodes        []machine.NodeState
+	nodes        []*machine.NodeState
 	orders       []machine.Batch
 	prepared     map[string]bool         // operations that were ordered in this pass
 	others       []*v1alpha1.NodeRollout // that may be for the same machines

@@ -42,8 +42,7 @@ func (p *pass) units() (units []*unit) {
 	if p.rules.Ending || p.rules.DetectOnly {
 		strategy = nil // No node is tainted.
 	}
-	for i := range p.nodes {
-		s := &p.nodes[i]
+	for _, s := range p.nodes {
 		u := &unit{Turn: nodeturn.Turn{Node: s.Node.Node, Unit: s.Unit, Counted: s.Counted, Step: nodeturn.Step(s.Step)}, state: s}
 		if s.Step == machine.StepRelease {
 			u.Claim = p.claimOn(s.Node)
@@ -236,7 +235,7 @@ func (p *pass) begin(ctx context.Context, chosen []*unit) {
 		p.Mention(events.MachinesStarted(p.rollout), u.Unit.Node)
 		log.FromContext(ctx).Info("turn begun", "node", u.Unit.Node, "scaleSet", s.Set.Name, "machine", s.Machine.ID, "deletesFirst", t.DeletesFirst)
 	}
-	p.nodes = slices.DeleteFunc(p.nodes, func(s machine.NodeState) bool {
+	p.nodes = slices.DeleteFunc(p.nodes, func(s *machine.NodeState) bool {
 		return slices.ContainsFunc(p.machineTurns, func(t *machine.Turn) bool { return t.Node == s.Name && t.NodeUID == s.UID })
 	})
 }
@@ -276,7 +275,7 @@ func (p *pass) rollBack() {
 func (p *pass) hasFailures(s *machine.Set) bool {
 	return slices.ContainsFunc(p.machineTurns, func(t *machine.Turn) bool {
 		return t.ScaleSet == s.Name && t.Failed != nil && !t.Failed.Skipped && t.Attempt == p.attempt(s, p.world.Nodes[t.Node])
-	}) || slices.ContainsFunc(p.nodes, func(n machine.NodeState) bool {
+	}) || slices.ContainsFunc(p.nodes, func(n *machine.NodeState) bool {
 		return n.Set == s && n.Unit.State == v1alpha1.UnitFailed && !n.Unit.Skipped
 	})
 }

@@ -512,9 +512,9 @@ func TestPutBack(t *testing.T) {
 func TestCompleteImages(t *testing.T) {
 	nodeState := func(state v1alpha1.UnitState, change ...func(*machine.NodeState)) func(*pass) {
 		return func(p *pass) {
-			s := machine.NodeState{Set: p.world.Sets["set"], Machine: &cloud.Machine{}, Counted: true, Unit: rollout.Unit{State: state}}
+			s := &machine.NodeState{Set: p.world.Sets["set"], Machine: &cloud.Machine{}, Counted: true, Unit: rollout.Unit{State: state}}
 			for _, how := range change {
-				how(&s)
+				how(s)
 			}
 			p.nodes = append(p.nodes, s)
 		}
@@ -609,7 +609,7 @@ func TestRollBack(t *testing.T) {
 	turn("changed-since", "another", false)
 	turn("skipped", now, true)
 	turn("put-back", now, false)
-	p.nodes = []machine.NodeState{{Set: p.world.Sets["by-node"], Unit: rollout.Unit{State: v1alpha1.UnitFailed}}, {Set: p.world.Sets["well"], Unit: rollout.Unit{State: v1alpha1.UnitUpdated}}}
+	p.nodes = []*machine.NodeState{{Set: p.world.Sets["by-node"], Unit: rollout.Unit{State: v1alpha1.UnitFailed}}, {Set: p.world.Sets["well"], Unit: rollout.Unit{State: v1alpha1.UnitUpdated}}}
 	for range 2 {
 		p.orders = nil
 		p.Decision.Halted = "halted"
@@ -1007,7 +1007,7 @@ func TestWavesHeedHealth(t *testing.T) {
 		if broken {
 			p.Seen.Nodes["new"].Taints = []corev1.Taint{{Key: "broken"}}
 		}
-		p.nodes = []machine.NodeState{
+		p.nodes = []*machine.NodeState{
 			{Node: p.world.Nodes["new"], Counted: true, Unit: rollout.Unit{Node: "new", State: v1alpha1.UnitUpdated}},
 			{Node: p.world.Nodes["old"], Counted: true, Unit: rollout.Unit{Node: "old", State: v1alpha1.UnitOutdated}},
 		}
@@ -1086,7 +1086,7 @@ func TestBeginOncePerMachine(t *testing.T) {
 	set := &machine.Set{Set: cloud.Set{Name: "set", Capacity: 3}, Known: true, Machines: []cloud.Machine{{ID: "m-old"}}}
 	p.world.Sets["set"] = set
 	p.machineTurns = []*machine.Turn{{MachineTurn: turnIn(v1alpha1.MachineSoaking)}}
-	p.nodes = []machine.NodeState{{Node: p.world.Nodes["again"], Set: set, Machine: &set.Machines[0], Unit: rollout.Unit{Node: "again"}}}
+	p.nodes = []*machine.NodeState{{Node: p.world.Nodes["again"], Set: set, Machine: &set.Machines[0], Unit: rollout.Unit{Node: "again"}}}
 	p.Decision.Start = []string{"again"}
 	p.begin(t.Context(), p.units())
 	if len(p.machineTurns) != 1 || len(p.Decision.Waiting) != 1 || p.Decision.Waiting[0].Reason != v1alpha1.ReasonMachineUnknown {
@@ -1209,7 +1209,7 @@ func TestReleasedBeforeItsTurnBegins(t *testing.T) {
 		p := passOf(t, v1alpha1.NodeRolloutStatus{}, nodeNamed("old"))
 		set := &machine.Set{Set: cloud.Set{Name: "set", Capacity: 3}, Known: true, Machines: []cloud.Machine{{ID: "m-old"}}}
 		p.world.Surge, p.world.Attempt, p.Decision.Start = rollout.Amount{N: 1}, p.attempt, []string{"old"}
-		p.nodes = []machine.NodeState{{Node: p.world.Nodes["old"], Set: set, Machine: &set.Machines[0], Step: step, Unit: rollout.Unit{Node: "old"}}}
+		p.nodes = []*machine.NodeState{{Node: p.world.Nodes["old"], Set: set, Machine: &set.Machines[0], Step: step, Unit: rollout.Unit{Node: "old"}}}
 		if p.begin(t.Context(), p.units()); len(p.machineTurns) != want || len(p.nodes) != 1-want {
 			t.Errorf("%q: %d turns, %d nodes", step, len(p.machineTurns), len(p.nodes))
 		}

@@ -88,8 +88,8 @@ func (p *pass) outdated(s *machine.Set) (n int) {
 // isComplete reports whether all nodes of a set have its image, and no turn is under way in it. Skipped, opted-out and protected nodes do not count.
 func (p *pass) isComplete(s *machine.Set) bool {
 	updated := false
-	for i := range p.nodes {
-		switch n := &p.nodes[i]; {
+	for _, n := range p.nodes {
+		switch {
 		case n.Set != s || !n.Counted || n.Unit.OptedOut || n.Unit.Skipped:
 		case n.Unit.State == v1alpha1.UnitUpdated:
 			updated = true

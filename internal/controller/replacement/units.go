@@ -109,6 +109,8 @@ func (p *pass) judge(ctx context.Context) error {
 		}
 	}
 	rooms := p.world.Rooms(p.machineTurns)
+	var ranks []*uint64
+	var places []string
 	for _, n := range p.Seen.Objects {
 		known := p.world.Nodes[n.Name]
 		if known == nil || inTurn[n.Name] || !known.Selected && known.Claim == nil && !known.Marked && !known.NoScaleDown && !nodeturn.Tainted(n, p.Taint) {
@@ -118,9 +120,12 @@ func (p *pass) judge(ctx context.Context) error {
 		if known.Selected && s.Machine == nil && !s.Unit.OptedOut {
 			p.countUnmatched(known)
 		}
+		if s.Unit.Rank > 0 {
+			ranks, places = append(ranks, &s.Unit.Rank), append(places, s.Set.Name+"/"+s.Machine.Zone)
+		}
 		p.nodes = append(p.nodes, s)
 	}
-	p.alternateZones()
+	rollout.Spread(places, ranks) // The zones of each scale set alternate.
 	return err
 }
 
@@ -144,18 +149,6 @@ func (p *pass) advance(ctx context.Context) error {
 		p.world.JudgeTurn(t)
 	}
 	return err
-}
-
-// alternateZones makes the zones of each scale set alternate.
-func (p *pass) alternateZones() {
-	var ranks []*uint64
-	var places []string
-	for i := range p.nodes {
-		if s := &p.nodes[i]; s.Unit.Rank > 0 {
-			ranks, places = append(ranks, &s.Unit.Rank), append(places, s.Set.Name+"/"+s.Machine.Zone)
-		}
-	}
-	rollout.Spread(places, ranks)
 }
 
 // inTurn marks the nodes of a turn: they are no units of their own.

@@ -25,9 +25,9 @@ type NodeState struct {
 }
 
 // JudgeNode judges a node that is in no turn. With StepRelease the node is released, and nothing else is done.
-func (w *World) JudgeNode(n *Node, room map[string]Room) NodeState {
+func (w *World) JudgeNode(n *Node, room map[string]Room) *NodeState {
 	s, m := w.MachineOf(n)
-	p := NodeState{Node: n, Set: s, Machine: m}
+	p := &NodeState{Node: n, Set: s, Machine: m}
 	p.Counted = n.Selected && m != nil && w.isFor(s.Name)
 	u := &p.Unit
 	u.Node, u.State, u.OptedOut = n.Name, v1alpha1.UnitOutdated, n.OptedOut

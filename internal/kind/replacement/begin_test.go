@@ -91,7 +91,7 @@ func TestBeginCountsFailures(t *testing.T) {
 		s := newScene(v1alpha1.MachineAdding)
 		s.claim(func(c *v1alpha1.Claim) { c.Failures, c.Attempt = 3, attempt })
 		p := s.JudgeNode(s.Nodes["n-old"], s.Rooms(nil))
-		if got := s.Begin(&p, "next", false).Failures; got != want {
+		if got := s.Begin(p, "next", false).Failures; got != want {
 			t.Errorf("attempt %s: %d failures, want %d", attempt, got, want)
 		}
 	}

@@ -567,7 +567,7 @@ func (s *simulation) decide(w *World, turns []*Turn) []*Turn {
 		}
 		if p.Counted {
 			units = append(units, p.Unit)
-			states[name] = &p
+			states[name] = p
 		}
 	}
 	slices.SortFunc(units, func(a, b rollout.Unit) int { return strings.Compare(a.Node, b.Node) })
