@@ -94,24 +94,17 @@ func (p *pass) markUnreadable() {
 	p.at(t.until)
 }
 
-// call calls a cloud, within a time limit, and measures the call.
-func call[T any](ctx context.Context, p *pass, name string, do func(context.Context) (T, error)) (T, error) {
+// call calls a cloud, within a time limit, and measures the call. It returns an error if the cloud's answer is so malformed that its library panics.
+func call[T any](ctx context.Context, p *pass, name string, do func(context.Context) (T, error)) (answer T, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	began := p.Clock.Now()
-	answer, err := recovered(ctx, do)
-	outcome := cmp.Or(string(cloud.KindOf(err)), "ok")
-	metrics.ObserveCloudCall(placeOf(&p.replacement.Provider)[0], name, outcome, p.Clock.Since(began))
-	return answer, err
-}
-
-// recovered calls a cloud. It returns an error if the cloud's answer is so malformed that its library panics.
-func recovered[T any](ctx context.Context, do func(context.Context) (T, error)) (answer T, err error) {
 	defer func() {
 		if what := recover(); what != nil {
 			err = fmt.Errorf("reading the answer of the cloud, %v", what)
 			log.FromContext(ctx).Error(err, "a call of a cloud panicked", "stack", string(debug.Stack()))
 		}
+		metrics.ObserveCloudCall(placeOf(&p.replacement.Provider)[0], name, cmp.Or(string(cloud.KindOf(err)), "ok"), p.Clock.Since(began))
 	}()
 	return do(ctx)
 }

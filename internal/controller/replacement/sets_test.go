@@ -194,7 +194,7 @@ func TestReadsOfADeletedSet(t *testing.T) {
 // A library that panics at an answer of a cloud is a cloud that can't be read.
 func TestCallsRecover(t *testing.T) {
 	var none *cloud.Set
-	got, err := recovered(t.Context(), func(context.Context) (int, error) { return none.Capacity, nil })
+	got, err := call(t.Context(), passOf(t, v1alpha1.NodeRolloutStatus{}), "Describe", func(context.Context) (int, error) { return none.Capacity, nil })
 	if want := "reading the answer of the cloud, runtime error: "; got != 0 || err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("got %d, %v", got, err)
 	}
