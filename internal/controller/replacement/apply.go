@@ -161,11 +161,7 @@ func (p *pass) claimToDelete(ctx context.Context, t *machine.Turn, n *machine.No
 		if t.OnReplacement {
 			claim.Machine = t.Replacement
 		}
-		known := p.Fleet.KnowsReplaced(ctx)
-		if !known {
-			p.soon()
-		}
-		if len(d.Start) == 0 || !known {
+		if len(d.Start) == 0 {
 			p.at(d.Next)
 			p.Waiting.Set(p.Key, true)
 			if len(d.Waiting) > 0 {
@@ -174,6 +170,9 @@ func (p *pass) claimToDelete(ctx context.Context, t *machine.Turn, n *machine.No
 			return nil
 		}
 		p.soon()
+		if !p.Fleet.KnowsReplaced(ctx) {
+			return nil
+		}
 		return node.Write(ctx, p.Client, n.Node, node.Edit{Claim: claim})
 	})
 }
