@@ -196,7 +196,7 @@ func (p *pass) report(ctx context.Context) error {
 	if p.unwritten {
 		return nil
 	}
-	if p.ready && p.world != nil {
+	if p.ready {
 		p.fillStatus()
 	}
 	g := p.countProgress()
@@ -242,13 +242,9 @@ func (p *pass) troubles() (all []events.Event) {
 // countProgress sums up the units in status, metrics and the progress that the conditions are made of.
 func (p *pass) countProgress() status.Progress {
 	s := &p.rollout.Status
-	problem := ""
-	if p.problem != nil {
-		problem = p.problem.Error()
-	}
-	if !p.ready || p.world == nil {
+	if !p.ready {
 		s.Updating, s.Failed, s.Waiting = nil, nil, nil
-		return status.Progress{Problem: problem}
+		return status.Progress{Problem: p.problem.Error()}
 	}
 	p.Turns = p.units()
 	g := p.Summarize(func(u *unit) (phase v1alpha1.Phase, since time.Time, message string) {
@@ -258,7 +254,9 @@ func (p *pass) countProgress() status.Progress {
 		return v1alpha1.Phase(u.turn.Phase), u.turn.PhaseSince.Time, u.turn.Message
 	})
 	s.Updating, s.Failed, s.Waiting = g.Updating, g.Failed, g.Waiting
-	g.Ready, g.Problem = p.problem == nil, problem
+	if g.Ready = p.problem == nil; !g.Ready {
+		g.Problem = p.problem.Error()
+	}
 	g.Unknown, g.UnknownMessage = p.unreadable, p.unreadableMessage
 	g.Note = p.notes()
 	s.Counts = &g.Counts
