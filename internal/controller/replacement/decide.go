@@ -264,7 +264,7 @@ func (p *pass) rollBack() {
 			impossible = append(impossible, "no image is known that all nodes of scale set "+s.Name+" had before")
 			continue
 		}
-		p.orders = append(p.orders, machine.Batch{Set: s, Kind: v1alpha1.CloudOperationSetImage, Image: image})
+		p.orders = append(p.orders, machine.Batch{CloudOperation: v1alpha1.CloudOperation{Kind: v1alpha1.CloudOperationSetImage, Image: image, From: s.Image}, Set: s})
 	}
 	if len(impossible) > 0 {
 		p.CannotRollBack(strings.Join(impossible, ", "))

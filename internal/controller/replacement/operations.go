@@ -32,17 +32,16 @@ func (p *pass) order(ctx context.Context) {
 }
 
 func (p *pass) prepare(ctx context.Context, o *machine.Batch) {
-	s, adds := p.memo.sets[o.Set.Name], o.Kind == v1alpha1.CloudOperationAdd
+	s := p.memo.sets[o.Set.Name]
 	if !p.areThere(ctx, s, o) {
 		s.stale = true
 		p.at(s.due(nil, true, p.checkPeriod))
 		return
 	}
-	c := cloud.Change{Delete: o.Machines, Image: o.Image, Zone: o.Zone, Token: strings.ToLower(rand.Text())}
+	c := cloud.Change{Add: int(o.Count), Delete: o.Machines, Image: o.Image, Zone: o.Zone, Token: strings.ToLower(rand.Text())}
 	var prepared cloud.Operation
 	var err error
-	if adds {
-		c.Add = len(o.Turns)
+	if o.Kind == v1alpha1.CloudOperationAdd {
 		err = p.setVersion(ctx, o.Set)
 	}
 	if err == nil {
@@ -55,13 +54,8 @@ func (p *pass) prepare(ctx context.Context, o *machine.Batch) {
 		return
 	}
 	p.prepared[prepared.Token] = true
-	operation := v1alpha1.CloudOperation{
-		Token: prepared.Token, Kind: o.Kind, Count: int32(c.Add), Machines: o.Machines, Image: o.Image, State: prepared.State, Since: *nodeturn.Stamp(p.Now),
-	}
-	if o.Image != "" {
-		operation.From = o.Set.Image
-	}
-	o.RecordOrder(operation)
+	o.Token, o.State, o.Since = prepared.Token, prepared.State, *nodeturn.Stamp(p.Now)
+	o.RecordOrder()
 }
 
 // recordRollbacks records the images that the cloud has restored.

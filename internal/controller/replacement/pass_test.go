@@ -472,7 +472,7 @@ func TestPutBack(t *testing.T) {
 				}
 			}
 			p := next(v1alpha1.NodeRolloutStatus{ScaleSets: []v1alpha1.ScaleSetStatus{{Name: "set", Image: "images/two", PreviousImage: "images/one"}}})
-			p.prepare(t.Context(), &machine.Batch{Set: p.world.Sets["set"], Kind: v1alpha1.CloudOperationSetImage, Image: "images/one"})
+			p.prepare(t.Context(), &machine.Batch{CloudOperation: v1alpha1.CloudOperation{Kind: v1alpha1.CloudOperationSetImage, Image: "images/one", From: "images/two"}, Set: p.world.Sets["set"]})
 			write(p)
 			says(p, 1, "")
 
@@ -742,7 +742,9 @@ func TestPrepareOfDeletes(t *testing.T) {
 		s.Machines = []cloud.Machine{{ID: id, State: cloud.Running}}
 		p.memo.sets["set"] = s
 		for range 3 {
-			p.prepare(t.Context(), &machine.Batch{Set: &machine.Set{Set: cloud.Set{Name: "set"}, Known: true}, Kind: v1alpha1.CloudOperationDelete, Machines: []string{id}})
+			p.prepare(t.Context(), &machine.Batch{
+				CloudOperation: v1alpha1.CloudOperation{Kind: v1alpha1.CloudOperationDelete, Machines: []string{id}}, Set: &machine.Set{Set: cloud.Set{Name: "set"}, Known: true},
+			})
 		}
 		want := []string{"Describe", "Machines"}
 		if fails != nil {

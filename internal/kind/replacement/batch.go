@@ -11,15 +11,12 @@ import (
 	"moult.dev/moult/internal/kind/nodeturn"
 )
 
-// Batch is a cloud operation for these turns, before it is recorded.
+// Batch is a cloud operation for these turns, before it is recorded. Machines are added in Zone; empty if the cloud chooses.
 type Batch struct {
-	Set      *Set
-	Kind     v1alpha1.CloudOperationKind
-	Zone     string
-	Machines []string
-	Turns    []*Turn
-	// Image is what new machines are made of after a SetImage.
-	Image string
+	v1alpha1.CloudOperation
+	Set   *Set
+	Zone  string
+	Turns []*Turn
 }
 
 // The most additions and the most deletions under way in a set at once, and the most machines that one pass adds to a set, or deletes from it.
@@ -100,8 +97,9 @@ func (s *Set) additions(turns []*Turn) []Batch {
 		i := slices.IndexFunc(all, func(b Batch) bool { return b.Zone == zone })
 		if i < 0 {
 			i = len(all)
-			all = append(all, Batch{Set: s, Kind: v1alpha1.CloudOperationAdd, Zone: zone})
+			all = append(all, Batch{CloudOperation: v1alpha1.CloudOperation{Kind: v1alpha1.CloudOperationAdd}, Set: s, Zone: zone})
 		}
+		all[i].Count++
 		all[i].Turns = append(all[i].Turns, t)
 	}
 	return all
@@ -117,7 +115,7 @@ func (s *Set) deletions(turns []*Turn) []Batch {
 	if s.Min > 0 {
 		most = min(most, max(1, s.Capacity-s.Min)) // If the limit read here is old, the cloud decides.
 	}
-	b := Batch{Set: s, Kind: v1alpha1.CloudOperationDelete, Turns: ordering[:min(most, len(ordering))]}
+	b := Batch{CloudOperation: v1alpha1.CloudOperation{Kind: v1alpha1.CloudOperationDelete}, Set: s, Turns: ordering[:min(most, len(ordering))]}
 	for _, t := range b.Turns {
 		b.Machines = append(b.Machines, *t.deletes())
 	}
@@ -132,11 +130,11 @@ func (s *Set) ordering(turns []*Turn, step Step) []*Turn {
 }
 
 // RecordOrder adds the operation of a batch to its set. The turns of the batch wait for it.
-func (b *Batch) RecordOrder(o v1alpha1.CloudOperation) {
-	b.Set.Operations = append(b.Set.Operations, o)
+func (b *Batch) RecordOrder() {
+	b.Set.Operations = append(b.Set.Operations, b.CloudOperation)
 	for _, t := range b.Turns {
-		t.Operation = o.Token
-		t.Ordered = t.Ordered || o.Kind == v1alpha1.CloudOperationDelete && t.Phase == v1alpha1.MachineDeleting
+		t.Operation = b.Token
+		t.Ordered = t.Ordered || b.Kind == v1alpha1.CloudOperationDelete && t.Phase == v1alpha1.MachineDeleting
 	}
 }
 

@@ -457,13 +457,10 @@ func (s *simulation) reconcile() {
 		if s.now.Sub(set.LookedAt) > 15*time.Second || !s.there(&b) {
 			continue
 		}
-		o := v1alpha1.CloudOperation{Token: fmt.Sprintf("t%d", s.r.Uint32()), Kind: b.Kind, Machines: b.Machines, State: b.Zone, Since: *nodeturn.Stamp(s.now)}
-		if b.Kind == v1alpha1.CloudOperationAdd {
-			o.Count = int32(len(b.Turns))
-		}
+		b.Token, b.State, b.Since = fmt.Sprintf("t%d", s.r.Uint32()), b.Zone, *nodeturn.Stamp(s.now)
 		s.check(w, &b)
-		b.RecordOrder(o)
-		s.prepared[o.Token] = true
+		b.RecordOrder()
+		s.prepared[b.Token] = true
 	}
 	s.point()
 	if s.chance(s.faults / 2) {
