@@ -139,10 +139,8 @@ func (w *World) stepToEmpty(t *Turn, n *Node, ofReplacement bool) Step {
 func (w *World) deleting(t *Turn) {
 	s, n := w.SetOf(t), w.oldNode(t)
 	switch m := s.Machine(t.Machine); {
-	case t.Operation != "":
+	case t.Operation != "", m != nil && m.State == cloud.Deleting:
 		w.awaitDeletion(t, s, n)
-	case m != nil && m.State == cloud.Deleting:
-		t.Message = "machine " + m.ID + " is being deleted"
 	case t.Machine != "":
 		if w.readyToDelete(t) {
 			w.orderDeletion(t, s, m)
@@ -167,8 +165,8 @@ func (t *Turn) deletes() *string {
 	return &t.Machine
 }
 
-// awaitDeletion handles a turn whose deletion is recorded. If the deletion was not sent yet, for example before a restart, it is sent only while the
-// node is drained.
+// awaitDeletion handles a turn whose machine is being deleted, or whose deletion is recorded. If the deletion was not sent yet, for example before a
+// restart, it is sent only while the node is drained.
 func (w *World) awaitDeletion(t *Turn, s *Set, n *Node) {
 	id, ofReplacement := *t.deletes(), t.Phase == v1alpha1.MachineDiscarding
 	t.Message = "machine " + id + " is being deleted"

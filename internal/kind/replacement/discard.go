@@ -64,14 +64,12 @@ func (w *World) discardReplacement(t *Turn, s *Set) {
 		t.noteReplacementNode(m, n) // Its Node may appear just before it is deleted.
 	}
 	switch {
-	case t.Operation != "":
+	case t.Operation != "", m != nil && m.State == cloud.Deleting:
 		w.awaitDeletion(t, s, n)
 	case !s.Known: // The machine may still exist.
 	case m == nil:
 		w.replacementLost(t)
 	case !w.ControlPlane && w.keepsFailed(t):
-	case m.State == cloud.Deleting:
-		t.Message = "machine " + m.ID + " is being deleted"
 	case w.duplicateNodes(m) != "":
 		t.Message = w.duplicateNodes(m)
 	default:
