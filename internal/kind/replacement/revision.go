@@ -38,14 +38,14 @@ func (w *World) NextRevision(before string, in []v1alpha1.ScaleSetStatus) string
 		}
 		models = append(models, name, model)
 	}
-	names, digest := len(models)/2, nodeturn.Digest(models)
+	digest := nodeturn.Digest(models)
 	one := slices.Collect(maps.Keys(images))
 	switch {
 	case len(images) == 0, before == "" && !all, before != "" && !changed:
 		return before
-	case len(images) > 1 && names > 1:
-		return strconv.Itoa(names) + "-sets-" + digest[:12]
-	case len(images) > 1 || one[0] == "":
+	case len(images) > 1:
+		return strconv.Itoa(len(models)/2) + "-sets-" + digest[:12]
+	case one[0] == "":
 		return digest[:12]
 	case w.MatchOSImage:
 		return one[0]
