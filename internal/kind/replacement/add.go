@@ -11,17 +11,14 @@ import (
 )
 
 func (w *World) adding(t *Turn) {
-	s := w.SetOf(t)
-	if t.Operation != "" {
+	s, why := w.SetOf(t), w.whyUnwanted(t)
+	switch {
+	case t.Operation != "":
 		t.Message = "a machine is being added to scale set " + t.ScaleSet
 		if o := s.Operation(t.Operation); o != nil && !o.Sent {
 			t.Message = cmp.Or(s.Message, t.Message)
 		}
 		w.failIfNotAdded(t, s)
-		return
-	}
-	why := w.whyUnwanted(t)
-	switch {
 	case t.Failed != nil && w.Ending && !w.Bound(t) && s.Declined != "":
 		t.Over = true // It would wait for ever.
 	case why != "":

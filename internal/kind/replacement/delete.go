@@ -32,33 +32,27 @@ func (w *World) readyToDelete(t *Turn) bool {
 	claimed := n != nil && n.Claim != nil && n.Claim.Turn == t.Turn
 	switch {
 	case !w.machineListed(t):
-		return false
 	case claimed && n.Claim.Failed != nil && !bound:
 		t.Failed = n.Claim.Failed
 		w.enter(t, v1alpha1.MachineDiscarding)
-		return false
 	case !t.DeletesFirst && s.Known && !w.replacementListed(t):
-		return false
-	case !s.Known && (n == nil || t.Phase != v1alpha1.MachineDraining):
-		return false // Its Node may have been registered again.
+	case !s.Known && (n == nil || t.Phase != v1alpha1.MachineDraining): // Its Node may have been registered again.
 	case t.Machine == "":
 		return true
 	case n != nil && !bound && !claimed:
 		w.enter(t, v1alpha1.MachineClaiming)
-		return false
 	case why != "":
 		w.discard(t, why)
-		return false
 	case !bound && w.turnExpired(t):
-		return false
-	}
-	if t.Step = w.stepToEmpty(t, n, false); t.Step != StepNone {
+	default:
+		if t.Step = w.stepToEmpty(t, n, false); t.Step == StepNone {
+			return t.DeletesFirst || w.takesOver(t)
+		}
 		if t.Step != StepDrain { // Each pass begins with that, also once the node is drained.
 			t.UnreadySince = nil
 		}
-		return false
 	}
-	return t.DeletesFirst || w.takesOver(t)
+	return false
 }
 
 // takesOver reports whether the replacement is made and ready, so that the old machine may be deleted.

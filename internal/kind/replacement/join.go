@@ -41,31 +41,32 @@ func (w *World) checkReplacement(t *Turn, s *Set, m *cloud.Machine) {
 	switch {
 	case m.State == cloud.Failed:
 		w.failReplacement(t, "machine "+m.ID+" was made, and has failed: "+cmp.Or(m.Message, "the cloud does not say why"))
-		return
 	case mayReject && hasChanged && (w.Outdated(s, m, n) || n == nil && !m.UpToDate):
 		w.discard(t, "the model of the scale set has changed")
-		return
 	case mayReject && w.Outdated(s, m, n) && w.MatchOSImage:
 		w.failReplacement(t, fmt.Sprintf("machine %s was made of image %s, and its node says that its OS image is %q: it would be replaced for ever",
 			m.ID, s.ImageName, n.Status.NodeInfo.OSImage))
-		return
 	case mayReject && w.Outdated(s, m, n):
 		w.failReplacement(t, "machine "+m.ID+" is new, but the cloud reports it as outdated: its model is not the current model of scale set "+s.Name)
-		return
+	default:
+		w.awaitReplacement(t)
 	}
-	if why := cmp.Or(w.notReady(t), t.WhyNotJoined); why != "" {
+}
+
+// awaitReplacement moves a turn on when its replacement is ready, and fails it after Timeout.
+func (w *World) awaitReplacement(t *Turn) {
+	switch why := cmp.Or(w.notReady(t), t.WhyNotJoined); {
+	case why != "":
 		w.waitForReplacement(t, t.PhaseSince.Time, why)
 		return
+	case !t.DeletesFirst:
+		w.enter(t, v1alpha1.MachineClaiming)
+	case t.Node != "":
+		w.enter(t, v1alpha1.MachineLeaving) // The old machine has gone by itself.
+	default:
+		w.enter(t, v1alpha1.MachineDeleting)
 	}
 	t.Failed = nil
-	switch {
-	case t.DeletesFirst && t.Node != "":
-		w.enter(t, v1alpha1.MachineLeaving) // The old machine has gone by itself.
-	case t.DeletesFirst:
-		w.enter(t, v1alpha1.MachineDeleting)
-	default:
-		w.enter(t, v1alpha1.MachineClaiming)
-	}
 }
 
 // mayRejectReplacement reports whether a turn may discard an outdated replacement. Other turns keep it: a later turn replaces it.
