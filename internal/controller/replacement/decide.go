@@ -224,16 +224,15 @@ func (p *pass) begin(ctx context.Context, chosen []*unit) {
 		switch {
 		case machine.IsTaken(p.machineTurns, s.Set.Name, s.Machine.ID):
 			wait(v1alpha1.ReasonMachineUnknown, "machine "+s.Machine.ID+" of scale set "+s.Set.Name+" is in a turn already")
-			continue
 		case room.N <= 0:
 			wait(room.Reason, room.Message)
-			continue
+		default:
+			t := p.world.Begin(s, p.id(string(s.UID)), room.DeletesFirst)
+			p.soon()
+			p.machineTurns = append(p.machineTurns, t)
+			p.Mention(events.MachinesStarted(p.rollout), u.Unit.Node)
+			log.FromContext(ctx).Info("turn begun", "node", u.Unit.Node, "scaleSet", s.Set.Name, "machine", s.Machine.ID, "deletesFirst", t.DeletesFirst)
 		}
-		t := p.world.Begin(s, p.id(string(s.UID)), room.DeletesFirst)
-		p.soon()
-		p.machineTurns = append(p.machineTurns, t)
-		p.Mention(events.MachinesStarted(p.rollout), u.Unit.Node)
-		log.FromContext(ctx).Info("turn begun", "node", u.Unit.Node, "scaleSet", s.Set.Name, "machine", s.Machine.ID, "deletesFirst", t.DeletesFirst)
 	}
 	p.nodes = slices.DeleteFunc(p.nodes, func(s *machine.NodeState) bool {
 		return slices.ContainsFunc(p.machineTurns, func(t *machine.Turn) bool { return t.Node == s.Name && t.NodeUID == s.UID })

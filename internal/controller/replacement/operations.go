@@ -122,28 +122,23 @@ func (p *pass) suspend(ctx context.Context) {
 		switch {
 		case !can:
 			s.suspended = new(bool)
-			continue
 		case !s.Known, s.Deleted, s.suspended != nil && *s.suspended == wanted:
 			s.suspending = trouble{}
-			continue
 		case !wanted && slices.ContainsFunc(p.others, func(r *v1alpha1.NodeRollout) bool { return slices.ContainsFunc(r.Status.Turns, isIn) }):
 			// The other rollout resumes it. If both end at once each sees the other's turns: so this one looks again.
 			s.suspended, s.suspending = nil, trouble{}
 			if p.rollout.DeletionTimestamp != nil {
 				s.suspended = new(bool)
 			}
-			continue
-		case s.suspending.isDelayed(p.Now):
-			p.at(s.suspending.until)
-			continue
+		case !s.suspending.isDelayed(p.Now):
+			if _, err := call(ctx, p, "Suspend", func(ctx context.Context) (any, error) { return nil, api.Suspend(ctx, wanted) }); err != nil {
+				s.suspending.record(err, p.Now)
+				log.FromContext(ctx).Info("the balancing of zones can't be suspended or resumed", "scaleSet", name, "error", err.Error())
+			} else {
+				s.suspended, s.suspending = &wanted, trouble{}
+			}
 		}
-		if _, err := call(ctx, p, "Suspend", func(ctx context.Context) (any, error) { return nil, api.Suspend(ctx, wanted) }); err != nil {
-			s.suspending.record(err, p.Now)
-			p.at(s.suspending.until)
-			log.FromContext(ctx).Info("the balancing of zones can't be suspended or resumed", "scaleSet", name, "error", err.Error())
-			continue
-		}
-		s.suspended, s.suspending = &wanted, trouble{}
+		p.at(s.suspending.until)
 	}
 }
 
