@@ -3,6 +3,8 @@
 package v1alpha1
 
 import (
+	"cmp"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -433,20 +435,11 @@ type MachineTurn struct {
 // UnitName is the name of the turn's unit: the old node, after its deletion the replacement node, or MachineUnit if there
 // is no node.
 func (t *MachineTurn) UnitName() string {
-	switch {
-	case t.Phase == MachineSoaking && t.ReplacementNode != "":
-		return t.ReplacementNode
-	case t.Node != "":
-		return t.Node
-	case t.ReplacementNode != "":
-		return t.ReplacementNode
+	machine := MachineUnit(t.ScaleSet, cmp.Or(t.Replacement, t.Machine, t.Turn))
+	if t.Phase == MachineSoaking {
+		return cmp.Or(t.ReplacementNode, t.Node, machine)
 	}
-	for _, id := range []string{t.Replacement, t.Machine} {
-		if id != "" {
-			return MachineUnit(t.ScaleSet, id)
-		}
-	}
-	return MachineUnit(t.ScaleSet, t.Turn)
+	return cmp.Or(t.Node, t.ReplacementNode, machine)
 }
 
 // MachineUnit names the unit of a machine without a node.
