@@ -67,6 +67,7 @@ func (w *World) setFailedUnit(u *rollout.Unit, own *v1alpha1.Claim) bool {
 
 // blockedBy says why a machine can't be replaced now.
 func (w *World) blockedBy(s *Set, m *cloud.Machine, n *Node, room Room) (v1alpha1.Reason, string) {
+	reason, message := w.mustStay(m, n)
 	switch {
 	case w.DetectOnly:
 		return v1alpha1.ReasonDetectOnly, "the machine is outdated, and the rollout only detects"
@@ -82,9 +83,6 @@ func (w *World) blockedBy(s *Set, m *cloud.Machine, n *Node, room Room) (v1alpha
 		return v1alpha1.ReasonScaleSetBusy, fmt.Sprintf("machine %s is %s", m.ID, m.State)
 	case s.maybeAdded(m, n):
 		return v1alpha1.ReasonScaleSetBusy, "machine " + m.ID + " may be one of those that are being added"
-	}
-	reason, message := w.mustStay(m, n)
-	switch {
 	case reason != "":
 		return reason, message
 	case w.WhyClosed != "":

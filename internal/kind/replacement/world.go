@@ -198,12 +198,13 @@ func (w *World) ids() *index {
 
 // duplicateNodes says which Nodes have the machine's provider id, or returns "" for at most one. It is not known which Node is the right one.
 func (w *World) duplicateNodes(m *cloud.Machine) string {
-	var names []string
-	for _, n := range w.ids().nodes[strings.ToLower(m.ProviderID)] {
-		names = append(names, n.Name)
-	}
-	if len(names) < 2 {
+	nodes := w.ids().nodes[strings.ToLower(m.ProviderID)]
+	if len(nodes) < 2 {
 		return ""
+	}
+	var names []string
+	for _, n := range nodes {
+		names = append(names, n.Name)
 	}
 	slices.Sort(names)
 	return "several Nodes have the provider id of machine " + m.ID + ": " + strings.Join(names, ", ")
