@@ -110,12 +110,10 @@ func (w *World) replacementRemains(t *Turn, s *Set) bool {
 	if n == nil || !s.Known {
 		return false
 	}
-	// A new machine may have the same name.
-	if _, m := w.MachineOf(n); m != nil && m.State != cloud.Deleting {
-		return false
-	}
-	if isOwn := t.ReplacementProviderID != "" && strings.EqualFold(n.Spec.ProviderID, t.ReplacementProviderID); !isOwn && (n.Claim == nil || n.Claim.Turn != t.Turn) {
-		return false
+	_, m := w.MachineOf(n)
+	isOwn := t.ReplacementProviderID != "" && strings.EqualFold(n.Spec.ProviderID, t.ReplacementProviderID) || n.Claim != nil && n.Claim.Turn == t.Turn
+	if m != nil && m.State != cloud.Deleting || !isOwn {
+		return false // A new machine may have the same name.
 	}
 	t.Step, t.OnReplacement, t.ReplacementNode = StepDeleteNode, true, n.Name
 	return true

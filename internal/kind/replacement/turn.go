@@ -238,17 +238,12 @@ func (w *World) setUnit(t *Turn) {
 	t.Unit = rollout.Unit{Node: t.UnitName(), State: v1alpha1.UnitUpdating, Since: t.Since.Time, Claimed: n != nil && n.Claim != nil && !n.Claim.Skipped()}
 	u := &t.Unit
 	switch t.Phase {
-	case v1alpha1.MachineAdding, v1alpha1.MachineJoining:
-		if t.Machine != "" && !w.Bound(t) {
-			u.State, u.InTurn = v1alpha1.UnitOutdated, true
-			u.Reason, u.Message = w.whyWaiting(t)
-		}
-	case v1alpha1.MachineClaiming:
-		if w.Bound(t) {
+	case v1alpha1.MachineAdding, v1alpha1.MachineJoining, v1alpha1.MachineClaiming:
+		if t.Machine == "" || w.Bound(t) {
 			break
 		}
-		// Its replacement costs money while it waits, so it goes before nodes without one.
-		u.State, u.InTurn, u.Down = v1alpha1.UnitOutdated, true, true
+		// A replacement that is ready costs money while it waits, so its node goes before nodes without one.
+		u.State, u.InTurn, u.Down = v1alpha1.UnitOutdated, true, t.Phase == v1alpha1.MachineClaiming
 		if !t.Claimable {
 			u.Reason, u.Message = w.whyWaiting(t)
 		}
@@ -264,7 +259,7 @@ func (w *World) setUnit(t *Turn) {
 
 // UnitOf is the unit of a turn by its status alone: the cloud is not read. A turn in phase Claiming counts as claimable.
 func (w *World) UnitOf(turn *v1alpha1.MachineTurn) rollout.Unit {
-	t := &Turn{MachineTurn: *turn, Claimable: true}
+	t := &Turn{MachineTurn: *turn, Claimable: turn.Phase == v1alpha1.MachineClaiming}
 	w.setUnit(t)
 	return t.Unit
 }

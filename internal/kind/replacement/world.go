@@ -277,17 +277,15 @@ var starting = []string{
 
 // notReady says why a replacement is not ready yet, or "".
 func (w *World) notReady(t *Turn) string {
-	n := w.ReplacementNode(t)
-	if n == nil {
+	n, m := w.ReplacementNode(t), w.SetOf(t).Machine(t.Replacement)
+	switch {
+	case n == nil:
 		return "the node of machine " + t.Replacement + " has not joined yet"
-	}
-	if _, m := w.MachineOf(n); m != nil && w.duplicateNodes(m) != "" {
+	case m != nil && w.duplicateNodes(m) != "":
 		return w.duplicateNodes(m)
-	}
-	if w.MatchOSImage && w.mayRejectReplacement(t) && n.Status.NodeInfo.OSImage == "" {
+	case w.MatchOSImage && w.mayRejectReplacement(t) && n.Status.NodeInfo.OSImage == "":
 		return "Node " + n.Name + " does not say yet what its OS image is"
-	}
-	if n.Spec.Unschedulable {
+	case n.Spec.Unschedulable:
 		return "Node " + n.Name + " is cordoned"
 	}
 	for i := range n.Spec.Taints {
