@@ -40,10 +40,7 @@ func (p *pass) prepare(ctx context.Context, o *machine.Batch) {
 	}
 	c := cloud.Change{Add: int(o.Count), Delete: o.Machines, Image: o.Image, Zone: o.Zone, Token: strings.ToLower(rand.Text())}
 	var prepared cloud.Operation
-	var err error
-	if o.Kind == v1alpha1.CloudOperationAdd {
-		err = p.setVersion(ctx, o.Set)
-	}
+	err := p.setVersion(ctx, o)
 	if err == nil {
 		prepared, err = call(ctx, p, "Prepare"+string(o.Kind), func(ctx context.Context) (cloud.Operation, error) {
 			return s.api.Prepare(ctx, &s.Set.Set, c)
@@ -90,10 +87,10 @@ func (p *pass) areThere(ctx context.Context, s *set, o *machine.Batch) bool {
 	})
 }
 
-// setVersion writes the Kubernetes version of the image, if the rollout wants that, to where joining machines read it.
-func (p *pass) setVersion(ctx context.Context, s *machine.Set) error {
-	version, ok := controlplane.VersionOf(s.ImageName)
-	if !ok || !p.replacement.KubernetesVersionFromImage {
+// setVersion writes the Kubernetes version of the image of added machines, if the rollout wants that, to where these read it when they join.
+func (p *pass) setVersion(ctx context.Context, o *machine.Batch) error {
+	version, ok := controlplane.VersionOf(o.Set.ImageName)
+	if !ok || o.Kind != v1alpha1.CloudOperationAdd || !p.replacement.KubernetesVersionFromImage {
 		return nil
 	}
 	// Only a rollout of the control plane may make the version older: other machines may lag behind.
