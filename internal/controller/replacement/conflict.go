@@ -107,12 +107,7 @@ func maySame(a, b string) bool {
 // sameCloud reports whether another NodeRollout may be for the same machines as this one. An empty field may have the same value.
 func (s *settings) sameCloud(r *v1alpha1.Replacement) bool {
 	a, b := placeOf(&r.Provider), placeOf(&s.replacement.Provider)
-	for i := range a {
-		if a[i] != "" && b[i] != "" && !strings.EqualFold(a[i], b[i]) {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(a[:], b[:], func(ours, theirs string) bool { return ours == "" || theirs == "" || strings.EqualFold(ours, theirs) })
 }
 
 // placeOf is where a provider's scale sets are, beginning with the cloud.
