@@ -39,8 +39,7 @@ func (c *Controller) absent(ctx context.Context) ([]*corev1.Node, error) {
 
 // absentNodes are the absent Nodes of turns, claimed by their rollout.
 func absentNodes(holder string, uid types.UID, turns []v1alpha1.MachineTurn) (all []*corev1.Node) {
-	for i := range turns {
-		t := &turns[i]
+	for _, t := range turns {
 		if t.Absent == nil {
 			continue
 		}

@@ -250,15 +250,14 @@ func (p *pass) rollBack() {
 		return
 	}
 	var impossible []string
-	for i := range p.rollout.Status.ScaleSets {
-		status := &p.rollout.Status.ScaleSets[i]
+	for _, status := range p.rollout.Status.ScaleSets {
 		s := p.world.Sets[status.Name]
 		isSetting := func(o v1alpha1.CloudOperation) bool { return o.Kind == v1alpha1.CloudOperationSetImage }
 		// The image stays if nothing has failed with it: it may have been changed since.
 		if s == nil || !s.Known || s.Reason != "" || s.Unfit != "" || slices.ContainsFunc(s.Operations, isSetting) || !p.hasFailures(s) {
 			continue
 		}
-		image := machine.NextSetStatus(*status, s, 0).PreviousImage
+		image := machine.NextSetStatus(status, s, 0).PreviousImage
 		if image == "" {
 			impossible = append(impossible, "no image is known that all nodes of scale set "+s.Name+" had before")
 			continue

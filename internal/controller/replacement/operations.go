@@ -60,8 +60,7 @@ func (p *pass) recordRollbacks(ctx context.Context) {
 	for i := range p.rollout.Status.ScaleSets {
 		status := &p.rollout.Status.ScaleSets[i]
 		view := p.world.Sets[status.Name]
-		for j := range status.Operations {
-			o := &status.Operations[j]
+		for _, o := range status.Operations {
 			if o.Kind != v1alpha1.CloudOperationSetImage || o.From == "" || view == nil || view.Operation(o.Token) != nil || !view.Ended[o.Token].OK {
 				continue
 			}

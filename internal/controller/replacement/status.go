@@ -313,8 +313,7 @@ func (p *pass) withoutNode(s *machine.Set) (n int) {
 
 // countMachines counts machines by their states, in metrics.
 func (p *pass) countMachines() {
-	for i := range p.rollout.Status.ScaleSets {
-		s := &p.rollout.Status.ScaleSets[i]
+	for _, s := range p.rollout.Status.ScaleSets {
 		if view := p.world.Sets[s.Name]; view != nil {
 			states := map[string]int{}
 			for i := range view.Machines {

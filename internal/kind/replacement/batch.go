@@ -50,8 +50,7 @@ func (s *Set) underWay(kind v1alpha1.CloudOperationKind) (n int) {
 // mayAdd reports whether machines can be added now. No machine of another addition may have failed. If the cloud chooses zones, all machines of other
 // additions must be known: otherwise it is not known which are new.
 func (s *Set) mayAdd() bool {
-	for i := range s.Operations {
-		o := &s.Operations[i]
+	for _, o := range s.Operations {
 		added := s.Added[o.Token]
 		isUnlisted := func(id string) bool { return s.Machine(id) == nil }
 		hasFailed := func(id string) bool {

@@ -288,13 +288,12 @@ func (w *World) notReady(t *Turn) string {
 	case n.Spec.Unschedulable:
 		return "Node " + n.Name + " is cordoned"
 	}
-	for i := range n.Spec.Taints {
-		key := n.Spec.Taints[i].Key
+	for _, taint := range n.Spec.Taints {
 		isStart := func(start string) bool {
-			return key == start || strings.HasSuffix(start, "/") && strings.HasPrefix(key, start)
+			return taint.Key == start || strings.HasSuffix(start, "/") && strings.HasPrefix(taint.Key, start)
 		}
-		if slices.ContainsFunc(starting, isStart) || slices.Contains(w.StartupTaints, key) {
-			return "Node " + n.Name + " has taint " + key
+		if slices.ContainsFunc(starting, isStart) || slices.Contains(w.StartupTaints, taint.Key) {
+			return "Node " + n.Name + " has taint " + taint.Key
 		}
 	}
 	why, next := w.Unhealthy(n.Name)
