@@ -217,22 +217,19 @@ func (p *pass) begin(ctx context.Context, chosen []*unit) {
 		if s == nil || s.Machine == nil || s.Step == machine.StepRelease {
 			continue // A node is released before its next turn, which may take long.
 		}
-		wait := func(reason v1alpha1.Reason, message string) {
-			p.Decision.Waiting = append([]rollout.Wait{{Node: u.Unit.Node, Reason: reason, Message: message}}, p.Decision.Waiting...)
-		}
 		room := p.world.Room(s.Set, p.machineTurns)
-		switch {
-		case machine.IsTaken(p.machineTurns, s.Set.Name, s.Machine.ID):
-			wait(v1alpha1.ReasonMachineUnknown, "machine "+s.Machine.ID+" of scale set "+s.Set.Name+" is in a turn already")
-		case room.N <= 0:
-			wait(room.Reason, room.Message)
-		default:
-			t := p.world.Begin(s, p.id(string(s.UID)), room.DeletesFirst)
-			p.soon()
-			p.machineTurns = append(p.machineTurns, t)
-			p.Mention(events.MachinesStarted(p.rollout), u.Unit.Node)
-			log.FromContext(ctx).Info("turn begun", "node", u.Unit.Node, "scaleSet", s.Set.Name, "machine", s.Machine.ID, "deletesFirst", t.DeletesFirst)
+		if machine.IsTaken(p.machineTurns, s.Set.Name, s.Machine.ID) {
+			room = machine.Room{Reason: v1alpha1.ReasonMachineUnknown, Message: "machine " + s.Machine.ID + " of scale set " + s.Set.Name + " is in a turn already"}
 		}
+		if room.N <= 0 {
+			p.Decision.Waiting = slices.Insert(p.Decision.Waiting, 0, rollout.Wait{Node: u.Unit.Node, Reason: room.Reason, Message: room.Message})
+			continue
+		}
+		t := p.world.Begin(s, p.id(string(s.UID)), room.DeletesFirst)
+		p.soon()
+		p.machineTurns = append(p.machineTurns, t)
+		p.Mention(events.MachinesStarted(p.rollout), u.Unit.Node)
+		log.FromContext(ctx).Info("turn begun", "node", u.Unit.Node, "scaleSet", s.Set.Name, "machine", s.Machine.ID, "deletesFirst", t.DeletesFirst)
 	}
 	p.nodes = slices.DeleteFunc(p.nodes, func(s *machine.NodeState) bool {
 		return slices.ContainsFunc(p.machineTurns, func(t *machine.Turn) bool { return t.Node == s.Name && t.NodeUID == s.UID })
