@@ -141,10 +141,7 @@ func (b *Batch) RecordOrder() {
 // was never recorded.
 func (w *World) RemoveRefused(set *Set, token string, turns []*Turn, noRoom bool, why string) {
 	set.Operations = slices.DeleteFunc(slices.Clone(set.Operations), func(o v1alpha1.CloudOperation) bool { return o.Token == token })
-	for _, t := range turns {
-		if t.ScaleSet != set.Name || t.Operation != token {
-			continue
-		}
+	for _, t := range set.waiting(turns, token) {
 		t.Operation = ""
 		if t.Phase != v1alpha1.MachineAdding {
 			continue

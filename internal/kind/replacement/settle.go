@@ -39,14 +39,9 @@ func (w *World) settle() {
 	}
 }
 
-// turnsWaitingFor are the turns that wait for an operation.
-func (w *World) turnsWaitingFor(s *Set, token string) (waiting []*Turn) {
-	for _, t := range w.turns {
-		if t.ScaleSet == s.Name && t.Operation == token {
-			waiting = append(waiting, t)
-		}
-	}
-	return waiting
+// waiting are the turns that wait for an operation.
+func (s *Set) waiting(turns []*Turn, token string) []*Turn {
+	return slices.DeleteFunc(slices.Clone(turns), func(t *Turn) bool { return t.ScaleSet != s.Name || t.Operation != token })
 }
 
 // IsTaken reports whether a machine belongs to a turn already.
@@ -69,7 +64,7 @@ func (w *World) assignEarly(s *Set, o *v1alpha1.CloudOperation) {
 func (w *World) assign(s *Set, o *v1alpha1.CloudOperation, ids []string) (left []string) {
 	left = slices.Clone(ids)
 	for _, anyZone := range []bool{false, true} {
-		for _, t := range w.turnsWaitingFor(s, o.Token) {
+		for _, t := range s.waiting(w.turns, o.Token) {
 			i := slices.IndexFunc(left, func(id string) bool {
 				m := s.Machine(id)
 				return anyZone || m != nil && m.Zone == t.Zone
@@ -99,9 +94,9 @@ func (w *World) applyAddition(s *Set, o *v1alpha1.CloudOperation, end Ended) (su
 			ids = append(ids, id)
 		}
 	}
-	unneeded := int(o.Count) - len(o.Machines) - len(w.turnsWaitingFor(s, o.Token)) // Their turns no longer wait.
+	unneeded := int(o.Count) - len(o.Machines) - len(s.waiting(w.turns, o.Token)) // Their turns no longer wait.
 	ids = w.assign(s, o, ids)
-	waiting := w.turnsWaitingFor(s, o.Token)
+	waiting := s.waiting(w.turns, o.Token)
 	// Machines beyond the ordered number replace others that have died: they stay.
 	ids = ids[:min(len(ids), max(0, unneeded+len(waiting)))]
 	for _, t := range waiting {
@@ -140,7 +135,7 @@ func (w *World) notAdded(t *Turn, noRoom bool, why string) {
 // applyDeletion applies the result of a deletion, and reports whether it is over. A successful one stays under way while the machine is still listed,
 // for at most Timeout.
 func (w *World) applyDeletion(s *Set, o *v1alpha1.CloudOperation, end Ended) bool {
-	waiting := w.turnsWaitingFor(s, o.Token)
+	waiting := s.waiting(w.turns, o.Token)
 	if end.OK && w.Now.Before(o.Since.Add(w.Timeout)) && slices.ContainsFunc(waiting, func(t *Turn) bool { return s.Machine(*t.deletes()) != nil }) {
 		return false
 	}
