@@ -21,10 +21,8 @@ func (w *World) successor(t *Turn, s *Set) *cloud.Machine {
 	var found *cloud.Machine
 	for i := range s.Machines {
 		m := &s.Machines[i]
-		if m.State == cloud.Deleting || IsTaken(w.turns, s.Name, m.ID) || !w.cameSince(t, s, m) {
-			continue
-		}
-		if found == nil || byAge(m, found) < 0 {
+		isCandidate := m.State != cloud.Deleting && !IsTaken(w.turns, s.Name, m.ID) && w.cameSince(t, s, m)
+		if isCandidate && (found == nil || byAge(m, found) < 0) {
 			found = m
 		}
 	}
