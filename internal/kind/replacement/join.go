@@ -9,6 +9,7 @@ import (
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cloud"
+	"moult.dev/moult/internal/kind/nodeturn"
 )
 
 func (w *World) joining(t *Turn) {
@@ -93,13 +94,16 @@ func (w *World) isRetryDue(t *Turn) bool {
 	return t.Attempt != w.Attempt(w.SetOf(t), w.oldNode(t)) || !at.IsZero() && !w.Now.Before(at)
 }
 
-// failReplacement fails a turn that has no ready replacement. A turn that needs one, or whose addition is under way, is marked failed and keeps
-// waiting.
+// failReplacement fails a turn that has no ready replacement. A turn that needs one, whose addition is under way, or that soaks, is marked failed and
+// keeps waiting.
 func (w *World) failReplacement(t *Turn, why string) {
-	if w.needsReplacement(t) || t.Operation != "" {
-		w.failInPlace(t, why)
-	} else {
+	if !w.needsReplacement(t) && t.Operation == "" && t.Phase != v1alpha1.MachineSoaking {
 		w.fail(t, v1alpha1.ReasonReplacementFailed, why)
+		return
+	}
+	t.Message = why
+	if t.Failed == nil {
+		t.Failed = &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonReplacementFailed, Message: nodeturn.Short(why), Time: *nodeturn.Stamp(w.Now)}
 	}
 }
 

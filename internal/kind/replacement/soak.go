@@ -41,6 +41,6 @@ func (w *World) hasSoaked(t *Turn, n *Node) bool {
 // the old machine is gone.
 func (w *World) replacementUnhealthy(t *Turn, why string) {
 	if w.isUnreadyForLong(t, why) {
-		w.failInPlace(t, "machine "+t.Replacement+", the replacement, is not healthy for longer than replacementReady.timeout, "+w.Timeout.String()+": "+why)
+		w.failReplacement(t, "machine "+t.Replacement+", the replacement, is not healthy for longer than replacementReady.timeout, "+w.Timeout.String()+": "+why)
 	}
 }

@@ -138,14 +138,6 @@ func (w *World) fail(t *Turn, reason v1alpha1.Reason, message string) {
 	w.enter(t, v1alpha1.MachineDiscarding)
 }
 
-// failInPlace records that a turn has failed, and keeps it in its phase.
-func (w *World) failInPlace(t *Turn, why string) {
-	t.Message = why
-	if t.Failed == nil {
-		t.Failed = &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonReplacementFailed, Message: nodeturn.Short(why), Time: *nodeturn.Stamp(w.Now)}
-	}
-}
-
 // discard ends a turn without a change.
 func (w *World) discard(t *Turn, why string) {
 	w.enter(t, v1alpha1.MachineDiscarding)
