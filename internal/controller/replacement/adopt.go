@@ -35,14 +35,11 @@ func (p *pass) adopt(ctx context.Context) error {
 		if s == nil || !s.Known || !known.Selected || known.Unreadable || !machine.LeftByDucklett(n) {
 			continue // The node may be in no scale set of the rollout.
 		}
-		if slices.ContainsFunc(p.before.Turns, func(t v1alpha1.MachineTurn) bool { return t.Node == n.Name && t.NodeUID == n.UID }) {
-			errs = append(errs, p.removeDucklett(ctx, n, true))
-			continue
-		}
+		isInTurn := slices.ContainsFunc(p.before.Turns, func(t v1alpha1.MachineTurn) bool { return t.Node == n.Name && t.NodeUID == n.UID })
 		t := p.world.Adopt(known, p.id(string(n.UID)), p.machineTurns)
 		switch {
-		case t == nil && !p.rules.Ending:
-			errs = append(errs, p.removeDucklett(ctx, n, false))
+		case isInTurn, t == nil && !p.rules.Ending:
+			errs = append(errs, p.removeDucklett(ctx, n, isInTurn))
 		case t != nil && len(p.machineTurns) < v1alpha1.MaxMachineTurns:
 			p.machineTurns = append(p.machineTurns, t)
 			p.Happened(events.MachineAdopted(p.rollout, n.Name))

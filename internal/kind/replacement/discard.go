@@ -132,13 +132,11 @@ func (w *World) ReplacementNodeName(t *Turn) (name string, seen bool) {
 	if !seen && m != nil {
 		name = m.NodeName
 	}
-	n := w.Nodes[name]
-	if n == nil {
-		return name, seen
-	}
-	_, other := w.MachineOf(n)
-	if other != nil && other.State != cloud.Deleting || n.Spec.ProviderID != "" && !strings.EqualFold(n.Spec.ProviderID, t.ReplacementProviderID) {
-		return "", false
+	if n := w.Nodes[name]; n != nil {
+		_, other := w.MachineOf(n)
+		if other != nil && other.State != cloud.Deleting || n.Spec.ProviderID != "" && !strings.EqualFold(n.Spec.ProviderID, t.ReplacementProviderID) {
+			return "", false
+		}
 	}
 	return name, seen
 }
