@@ -92,32 +92,31 @@ func newNodeClient(config *rest.Config, as ReadAsNode, name string, log logr.Log
 }
 
 // read reads as the preferred identity, and if that is forbidden as the other.
-func (c *nodeClient) read(read func(metadata.Getter) error) error {
+func read[T any](c *nodeClient, as func(metadata.Getter) (T, error)) (T, error) {
 	preferred := int(c.preferred.Load())
-	err := read(c.readers[preferred])
+	got, err := as(c.readers[preferred])
 	if !apierrors.IsForbidden(err) || len(c.readers) == 1 {
-		return err
+		return got, err
 	}
 	other := 1 - preferred
-	otherErr := read(c.readers[other])
+	got, otherErr := as(c.readers[other])
 	if apierrors.IsForbidden(otherErr) {
-		return fmt.Errorf("reading as system:node:%s needs Kubernetes 1.36 or newer, and reading directly needs config/hostupdate/direct-reads: %w; %w",
+		return got, fmt.Errorf("reading as system:node:%s needs Kubernetes 1.36 or newer, and reading directly needs config/hostupdate/direct-reads: %w; %w",
 			c.name, err, otherErr)
 	}
 	if otherErr == nil {
 		c.preferred.Store(int32(other))
 		c.log.Info("reads are forbidden as one identity and allowed as the other", "asNode", other == 0, "forbidden", err)
 	}
-	return otherErr
+	return got, otherErr
 }
 
 // get reads the Node. It returns nil if there is no Node.
-func (c *nodeClient) get(ctx context.Context) (n *metav1.PartialObjectMetadata, err error) {
+func (c *nodeClient) get(ctx context.Context) (*metav1.PartialObjectMetadata, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	err = c.read(func(g metadata.Getter) error {
-		n, err = g.Get(ctx, c.name, metav1.GetOptions{})
-		return err
+	n, err := read(c, func(g metadata.Getter) (*metav1.PartialObjectMetadata, error) {
+		return g.Get(ctx, c.name, metav1.GetOptions{})
 	})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
@@ -128,11 +127,11 @@ func (c *nodeClient) get(ctx context.Context) (n *metav1.PartialObjectMetadata, 
 	return n, nil
 }
 
-// patch changes the Node, and returns it with the change.
-func (c *nodeClient) patch(ctx context.Context, body []byte) (*metav1.PartialObjectMetadata, error) {
+// patch changes the Node, and returns it with the change. With metav1.DryRunAll the change is not stored.
+func (c *nodeClient) patch(ctx context.Context, body []byte, dryRun ...string) (*metav1.PartialObjectMetadata, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	n, err := c.writer.Patch(ctx, c.name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
+	n, err := c.writer.Patch(ctx, c.name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager, DryRun: dryRun})
 	if err != nil {
 		return nil, fmt.Errorf("writing to node %s, %w", c.name, err)
 	}
@@ -143,23 +142,15 @@ func (c *nodeClient) patch(ctx context.Context, body []byte) (*metav1.PartialObj
 func (c *nodeClient) watch(ctx context.Context, o *observation) {
 	selector := metav1.ObjectNameField + "=" + c.name
 	node := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (list runtime.Object, err error) {
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 			defer cancel()
 			options.FieldSelector = selector
-			err = c.read(func(g metadata.Getter) error {
-				list, err = g.List(ctx, options)
-				return err
-			})
-			return list, err
+			return read(c, func(g metadata.Getter) (runtime.Object, error) { return g.List(ctx, options) })
 		},
-		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (w watch.Interface, err error) {
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 			options.FieldSelector = selector
-			err = c.read(func(g metadata.Getter) error {
-				w, err = g.Watch(ctx, options)
-				return err
-			})
-			return w, err
+			return read(c, func(g metadata.Getter) (watch.Interface, error) { return g.Watch(ctx, options) })
 		},
 	}
 	options := cache.ReflectorOptions{Logger: &c.log, Name: "node", MinWatchTimeout: watchFor}

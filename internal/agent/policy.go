@@ -9,7 +9,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // errNoPolicy says that nothing bounds what a stolen token of an agent can do.
@@ -24,11 +23,11 @@ const forbidden = `{"metadata":{"labels":{"moult.dev/agent-may-not-write-this":"
 func (a *Agent) requirePolicy(ctx context.Context) error {
 	again := backoff(time.Second, time.Minute)
 	for {
-		accepted, err := a.client.accepts(ctx, []byte(forbidden))
+		_, err := a.client.patch(ctx, []byte(forbidden), metav1.DryRunAll)
 		switch {
-		case accepted:
-			return errNoPolicy
 		case err == nil:
+			return errNoPolicy
+		case apierrors.IsForbidden(err):
 			return nil
 		}
 		a.log.Info("it is not known yet if the policy moult-agent is there", "error", err.Error())
@@ -38,15 +37,4 @@ func (a *Agent) requirePolicy(ctx context.Context) error {
 		case <-a.clock.After(again.Step()):
 		}
 	}
-}
-
-// accepts reports whether the API server would accept a patch of the Node. An error means that this is not known.
-func (c *nodeClient) accepts(ctx context.Context, body []byte) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	_, err := c.writer.Patch(ctx, c.name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager, DryRun: []string{metav1.DryRunAll}})
-	if apierrors.IsForbidden(err) {
-		return false, nil
-	}
-	return err == nil, err
 }
