@@ -94,6 +94,7 @@ type Agent struct {
 	retry <-chan time.Time
 	pause wait.Backoff
 	// check fires when the next check is due. due is true from then until the check starts. failures counts failed checks in a row.
+	// checks is the time between them.
 	check    <-chan time.Time
 	due      bool
 	failures int
@@ -111,15 +112,8 @@ func New(o Options) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Agent{
+	return &Agent{
 		options: o, log: log, client: client, observed: newObservation(), clock: clock.RealClock{}, doubt: doubt, lookLimit: lookLimit, pause: apiBackoff(),
 		firstCheck: time.Duration(rand.Float64() * float64(min(longestFirstCheck, o.CheckInterval))), //nolint:gosec // No secret.
-	}
-	a.checks = a.checkBackoff()
-	return a, nil
-}
-
-// checkBackoff is the time between checks that fail.
-func (a *Agent) checkBackoff() wait.Backoff {
-	return backoff(min(time.Minute, a.options.CheckInterval), a.options.CheckInterval)
+	}, nil
 }

@@ -56,7 +56,10 @@ func (s *nodeState) success(action v1alpha1.HostAction, o outcome, now time.Time
 	c := s.report(action, v1alpha1.HostStateReady, "")
 	c.set(v1alpha1.AnnotationHostBoot, "")
 	if action == v1alpha1.HostActionReboot || o.offer != nil {
-		s.addVersion(c, o.runs)
+		c.set(v1alpha1.AnnotationHostVersion, o.runs)
+		if s.runs != "" && s.runs != o.runs {
+			c.set(v1alpha1.AnnotationHostPrevious, s.runs)
+		}
 	}
 	if o.offer != nil {
 		c.set(s.protocol.Update, strconv.FormatBool(o.offer.Available))
@@ -70,14 +73,6 @@ func (s *nodeState) success(action v1alpha1.HostAction, o outcome, now time.Time
 		c.set(v1alpha1.AnnotationHostChecked, now.UTC().Format(time.RFC3339))
 	}
 	return c
-}
-
-// addVersion adds what a host runs, and if that is another version than before, the previous one.
-func (s *nodeState) addVersion(c change, runs string) {
-	c.set(v1alpha1.AnnotationHostVersion, runs)
-	if s.runs != "" && s.runs != runs {
-		c.set(v1alpha1.AnnotationHostPrevious, s.runs)
-	}
 }
 
 // missing returns the part of a change that is not on the Node yet.

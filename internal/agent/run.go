@@ -149,17 +149,18 @@ func (a *Agent) finish(o outcome) error {
 	}
 	if o.err == nil {
 		a.failures = 0
-		a.checks = a.checkBackoff()
 		return nil
 	}
-	a.failures++
+	if a.failures++; a.failures == 1 {
+		a.checks = backoff(min(time.Minute, a.options.CheckInterval), a.options.CheckInterval)
+	}
 	if a.failures >= refusedChecks && errors.Is(o.err, syscall.ECONNREFUSED) {
 		return fmt.Errorf("the host has refused connections in %d checks, a new process may find another socket: %w", a.failures, o.err)
 	}
 	return nil
 }
 
-// conclude cancels unwanted work, and writes the result of ended work. It returns false if it must still wait.
+// conclude cancels unwanted work, and writes the result of ended work. Then it sets the time of the next check. It returns false if it must still wait.
 func (a *Agent) conclude(ctx context.Context, s *nodeState) bool {
 	w := a.work
 	if !w.dropped && (s == nil || !w.matches(s)) {
@@ -174,7 +175,9 @@ func (a *Agent) conclude(ctx context.Context, s *nodeState) bool {
 	case a.retry != nil || !a.write(ctx, s, a.result(s)):
 		return false
 	}
-	a.endWork()
+	w.cancel()
+	a.work, a.ended = nil, nil
+	a.checkLater()
 	return true
 }
 
@@ -190,13 +193,6 @@ func (a *Agent) result(s *nodeState) change {
 	}
 	a.log.Error(o.err, "failed", "action", a.work.action, "failures", a.failures)
 	return s.report(a.work.action, v1alpha1.HostStateError, o.err.Error())
-}
-
-// endWork forgets the work, and sets the time of the next check.
-func (a *Agent) endWork() {
-	a.work.cancel()
-	a.work, a.ended = nil, nil
-	a.checkLater()
 }
 
 // checkLater sets the next check: sooner after a failure.
