@@ -78,6 +78,9 @@ const (
 	HostActionReset HostAction = "reset-state"
 )
 
+// HostActionsOfTurn are the actions that change a host. The operator requests them only in a turn.
+var HostActionsOfTurn = []HostAction{HostActionPrepare, HostActionPerform, HostActionRollback, HostActionReboot}
+
 // HostState is the state of an action.
 type HostState string
 

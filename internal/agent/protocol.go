@@ -4,6 +4,7 @@ package agent
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -99,11 +100,7 @@ func (s *nodeState) next() step {
 
 // isKnown reports whether the agent knows the action.
 func isKnown(action v1alpha1.HostAction) bool {
-	switch action {
-	case v1alpha1.HostActionPrepare, v1alpha1.HostActionPerform, v1alpha1.HostActionRollback, v1alpha1.HostActionReboot:
-		return true
-	}
-	return isCheck(action)
+	return isCheck(action) || slices.Contains(v1alpha1.HostActionsOfTurn, action)
 }
 
 // isCheck reports whether an action only finds out whether there is an update, or also reverts one that was performed.

@@ -4,6 +4,7 @@ package hostupdate
 
 import (
 	"cmp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -95,12 +96,11 @@ func versionOf(image string) string {
 // succeeded. An agent repeats a reset that failed.
 func (r *Report) MustBeAsked() bool {
 	unknown := r.State != v1alpha1.HostStateBusy && r.State != v1alpha1.HostStateReady && r.State != v1alpha1.HostStateError
-	switch r.Wanted {
-	case v1alpha1.HostActionStabilize, v1alpha1.HostActionPrepare, v1alpha1.HostActionPerform, v1alpha1.HostActionRollback,
-		v1alpha1.HostActionReboot:
-		return r.Active == r.Wanted && unknown
-	case v1alpha1.HostActionReset:
+	switch {
+	case r.Wanted == v1alpha1.HostActionReset:
 		return r.Active == r.Wanted && (unknown || r.State == v1alpha1.HostStateReady)
+	case r.Wanted == v1alpha1.HostActionStabilize || slices.Contains(v1alpha1.HostActionsOfTurn, r.Wanted):
+		return r.Active == r.Wanted && unknown
 	}
 	return true
 }

@@ -253,8 +253,7 @@ const askAgain = 30 * time.Minute
 // release since its last answer. After a failed check the agent retries by itself.
 func (w *World) ask(t *Unit) {
 	r := &t.Report
-	ordered := r.Wanted == v1alpha1.HostActionPrepare || r.Wanted == v1alpha1.HostActionPerform || r.Wanted == v1alpha1.HostActionRollback ||
-		r.Wanted == v1alpha1.HostActionReboot
+	ordered := slices.Contains(v1alpha1.HostActionsOfTurn, r.Wanted)
 	switch {
 	case IsOthers(t.Claims, w.Rollout.UID):
 	case ordered && t.Claim == nil && w.Host.DetectOnly:
