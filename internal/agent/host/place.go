@@ -140,17 +140,12 @@ func (p place) runWithin(ctx context.Context, limit time.Duration, argv ...strin
 // time limit, because a host may go down slowly.
 func (p place) reboot(ctx context.Context, argv ...string) error {
 	r, err := p.run(ctx, argv...)
-	if err != nil {
-		return err
-	}
 	// A shell returns 128 plus the signal if a signal ended its command.
-	if slices.Contains([]int{-1, 128 + int(syscall.SIGTERM), 128 + int(syscall.SIGHUP)}, r.code) {
-		return nil
+	ended := []int{0, -1, 128 + int(syscall.SIGTERM), 128 + int(syscall.SIGHUP)}
+	if err == nil && !slices.Contains(ended, r.code) {
+		err = fmt.Errorf("%s, %w", strings.Join(argv, " "), r.failure())
 	}
-	if err := r.failure(); err != nil {
-		return fmt.Errorf("%s, %w", strings.Join(argv, " "), err)
-	}
-	return nil
+	return err
 }
 
 // exists reports whether a file with this name exists that is not a directory.
@@ -158,14 +153,11 @@ func (p place) exists(name string) (bool, error) {
 	found := false
 	err := p.do(func() error {
 		info, err := os.Stat(name)
-		switch {
-		case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 			return nil
-		case err != nil:
-			return err
 		}
-		found = !info.IsDir()
-		return nil
+		found = err == nil && !info.IsDir()
+		return err
 	})
 	if err != nil {
 		return false, fmt.Errorf("looking for %s, %w", name, err)
