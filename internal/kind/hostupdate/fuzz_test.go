@@ -4,7 +4,6 @@ package hostupdate
 
 import (
 	"cmp"
-	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -84,7 +83,7 @@ func FuzzRevision(f *testing.F) {
 		asks := Report{
 			Wanted: v1alpha1.HostActionStabilize, Active: v1alpha1.HostActionStabilize, State: v1alpha1.HostStateReady, Update: v1alpha1.HostUpdateTrue,
 		}
-		var reports iter.Seq[*Report] = func(yield func(*Report) bool) { yield(&asks) }
+		reports := []*Report{&asks}
 		got := revisionOf(reports, before, complete, []string{turn})
 		text, ok := strings.CutPrefix(got, numbered)
 		n, err := strconv.Atoi(text)

@@ -4,7 +4,6 @@ package hostupdate
 
 import (
 	"cmp"
-	"iter"
 	"strconv"
 	"strings"
 
@@ -19,12 +18,11 @@ const numbered = "reboot-"
 // version so offered. If versions have no name, it is "reboot-" and a number. The number grows when a host needs a reboot after a time when no
 // host needed one: before is the previous revision, complete says that no host needed it any more, and turns are the revisions of turns in
 // progress. Without any host the revision is empty.
-func revisionOf(reports iter.Seq[*Report], before string, complete bool, turns []string) string {
-	newest, asked, hosts := "", false, false
+func revisionOf(reports []*Report, before string, complete bool, turns []string) string {
+	newest, asked := "", false
 	seen := map[string]bool{"": true}
 	offered := map[[2]string]bool{} // By what the host runs and what it offers.
-	for r := range reports {
-		hosts = true
+	for _, r := range reports {
 		for _, version := range [...]string{r.Target, r.Version} {
 			if seen[version] {
 				continue
@@ -49,7 +47,7 @@ func revisionOf(reports iter.Seq[*Report], before string, complete bool, turns [
 			}
 		}
 	}
-	if !hosts && count == 0 {
+	if len(reports) == 0 && count == 0 {
 		return ""
 	}
 	if asked && (complete && len(turns) == 0 || count == 0) {

@@ -5,7 +5,6 @@ package hostupdate
 import (
 	"cmp"
 	"fmt"
-	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -109,10 +108,20 @@ func (t *Unit) awaitsAnswer() bool {
 // survey sets releases, versions and revision from all hosts together.
 func (w *World) survey(all []*Unit) {
 	status := &w.Rollout.Status
-	w.Releases, w.Versions = releases(status.Releases, reports(all), w.Now), versions(reports(all))
+	var reports []*Report // Of the hosts that count.
+	var turns []string    // The revisions of turns.
+	for _, t := range all {
+		if t.Counted && !t.Unit.OptedOut {
+			reports = append(reports, &t.Report)
+		}
+		if t.Claim != nil {
+			turns = append(turns, t.Claim.Revision)
+		}
+	}
+	w.Releases, w.Versions = releases(status.Releases, reports, w.Now), versions(reports)
 	w.newest, w.newestSince = newestRelease(w.Releases)
 	if w.Ready {
-		w.Revision = cmp.Or(w.Host.Version, revisionOf(reports(all), status.Revision, w.isComplete(), claimed(all)))
+		w.Revision = cmp.Or(w.Host.Version, revisionOf(reports, status.Revision, w.isComplete(), turns))
 		w.keepRolledBack()
 	}
 }
@@ -127,32 +136,10 @@ func (w *World) isComplete() bool {
 		})
 }
 
-// claimed returns the revisions of turns.
-func claimed(all []*Unit) []string {
-	var revisions []string
-	for _, t := range all {
-		if t.Claim != nil {
-			revisions = append(revisions, t.Claim.Revision)
-		}
-	}
-	return revisions
-}
-
-// reports returns the reports of the hosts that count.
-func reports(all []*Unit) iter.Seq[*Report] {
-	return func(yield func(*Report) bool) {
-		for _, t := range all {
-			if t.Counted && !t.Unit.OptedOut && !yield(&t.Report) {
-				return
-			}
-		}
-	}
-}
-
 // releases returns the versions that hosts offer, and since when. A known release stays while any host offers or runs it.
-func releases(known []v1alpha1.HostRelease, reports iter.Seq[*Report], now time.Time) []v1alpha1.HostRelease {
+func releases(known []v1alpha1.HostRelease, reports []*Report, now time.Time) []v1alpha1.HostRelease {
 	offered, there := map[string]bool{}, map[string]bool{}
-	for r := range reports {
+	for _, r := range reports {
 		there[r.Version] = true
 		// While an agent looks again, or after it fails, its last offer still counts.
 		there[r.Target] = there[r.Target] || r.Update != v1alpha1.HostUpdateFalse
@@ -177,9 +164,9 @@ func releases(known []v1alpha1.HostRelease, reports iter.Seq[*Report], now time.
 }
 
 // versions counts which versions run on how many nodes, the most frequent first.
-func versions(reports iter.Seq[*Report]) []v1alpha1.HostVersion {
+func versions(reports []*Report) []v1alpha1.HostVersion {
 	count := map[string]int32{}
-	for r := range reports {
+	for _, r := range reports {
 		if r.Version != "" {
 			count[r.Version]++
 		}

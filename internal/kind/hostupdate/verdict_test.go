@@ -3,7 +3,6 @@
 package hostupdate
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -133,7 +132,7 @@ func TestRevision(t *testing.T) {
 		for i := range tc.hosts {
 			hosts[i] = &tc.hosts[i]
 		}
-		if got := revisionOf(slices.Values(hosts), tc.before, tc.updated, tc.turns); got != tc.want {
+		if got := revisionOf(hosts, tc.before, tc.updated, tc.turns); got != tc.want {
 			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
 		}
 	}
