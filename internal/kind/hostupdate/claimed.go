@@ -147,12 +147,10 @@ func (w *World) judgeSoaking(t *Unit, gone bool) {
 	t.Unit.State, t.Unit.Since = v1alpha1.UnitSoaking, since
 	end := nodeturn.SoakEnd(&w.healthy, w.Rollout.Spec.Strategy, t.Node.Name, since)
 	switch why, next := w.healthy.Unhealthy(t.Node.Name, w.Now); {
-	case gone:
-		t.Step = nodeturn.StepFinish
-	case why != "":
+	case !gone && why != "":
 		t.Message = why
 		t.WakeAt(next)
-	case w.Now.Before(end):
+	case !gone && w.Now.Before(end):
 		t.WakeAt(end)
 	default:
 		t.Step = nodeturn.StepFinish

@@ -86,7 +86,7 @@ func versionOf(image string) string {
 		return ""
 	}
 	version, _, _ := strings.Cut(rest, " ")
-	if _, ok := parse(version); !ok {
+	if parse(version) == nil {
 		return ""
 	}
 	return name(version)

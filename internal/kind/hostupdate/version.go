@@ -14,26 +14,21 @@ func CompareVersions(a, b string) int {
 	if a == b {
 		return 0
 	}
-	x, okX := parse(a)
-	y, okY := parse(b)
-	switch {
-	case !okX && !okY:
+	switch x, y := parse(a), parse(b); {
+	case x == nil && y == nil:
 		return strings.Compare(a, b)
-	case !okX:
+	case x == nil || y != nil && x.LessThan(y):
 		return -1
-	case !okY:
-		return 1
-	case x.LessThan(y):
-		return -1
-	case y.LessThan(x):
+	case y == nil || y.LessThan(x):
 		return 1
 	}
 	return 0
 }
 
-func parse(text string) (*version.Version, bool) {
-	v, err := version.ParseSemantic(strings.TrimPrefix(text, "v"))
-	return v, err == nil
+// parse reads a semantic version; nil if the text is none.
+func parse(text string) *version.Version {
+	v, _ := version.ParseSemantic(strings.TrimPrefix(text, "v"))
+	return v
 }
 
 // sameVersion reports whether two versions are known and the same.
