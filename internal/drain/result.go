@@ -65,29 +65,21 @@ func inOrder(a, b Outcome) int {
 	return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.Pod.Namespace, b.Pod.Namespace), cmp.Compare(a.Pod.Name, b.Pod.Name))
 }
 
+// inWords says what a pod in a state does. The message of a pod that is Skipped or Refused says that itself.
+var inWords = map[State]string{
+	Waiting: "waits", Blocked: "is held", Failed: "can't be evicted", Evicted: "is still terminating", Terminating: "is still terminating", Gone: "is gone",
+}
+
 // String returns the outcome in one line.
 func (o *Outcome) String() string {
-	pod := "pod " + o.Pod.String()
-	switch o.State {
-	case Blocked:
-		if o.Budget != "" {
-			return pod + " is held by PodDisruptionBudget " + o.Budget + ": " + o.Message
-		}
-		return pod + " is held: " + o.Message
-	case Failed:
-		return pod + " can't be evicted: " + o.Message
-	case Waiting:
-		return pod + " waits: " + o.Message
-	case Evicted, Terminating:
-		if o.Message == "" {
-			return pod + " is still terminating"
-		}
-		return pod + " is still terminating: " + o.Message
-	case Gone:
-		return pod + " is gone"
-	default: // Skipped, Refused
-		return pod + " " + o.Message
+	does := inWords[o.State]
+	if o.Budget != "" {
+		does += " by PodDisruptionBudget " + o.Budget
 	}
+	if does != "" && o.Message != "" {
+		does += ": "
+	}
+	return "pod " + o.Pod.String() + " " + does + o.Message
 }
 
 // Result is the state of a drain after a pass.
@@ -125,30 +117,13 @@ func (r *Result) Stuck() bool {
 	if r.TimedOut.ended() || len(r.In(Refused)) > 0 {
 		return true
 	}
-	return len(r.Attached) == 0 && !slices.ContainsFunc(r.Pods, mayChange)
-}
-
-// mayChange reports whether the state of the pod may change without an action of a person.
-func mayChange(o Outcome) bool {
-	switch o.State {
-	case Evicted, Terminating, Blocked:
-		return true
-	case Failed:
-		return IsTransient(o.Err)
-	default:
-		return false
-	}
+	return len(r.Attached) == 0 && len(r.In(Evicted, Terminating, Blocked)) == 0 &&
+		!slices.ContainsFunc(r.In(Failed), func(o Outcome) bool { return IsTransient(o.Err) })
 }
 
 // In returns the pods in any of these states.
 func (r *Result) In(states ...State) []Outcome {
-	var in []Outcome
-	for i := range r.Pods {
-		if slices.Contains(states, r.Pods[i].State) {
-			in = append(in, r.Pods[i])
-		}
-	}
-	return in
+	return slices.DeleteFunc(slices.Clone(r.Pods), func(o Outcome) bool { return !slices.Contains(states, o.State) })
 }
 
 // maxNamed is how many volumes Left names.
