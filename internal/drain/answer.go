@@ -53,10 +53,7 @@ func blockingBudget(namespace string, err error) string {
 	if d := detailsOf(err); d.Kind == "poddisruptionbudget" {
 		return namespace + "/" + d.Name
 	}
-	cause, ok := apierrors.StatusCause(err, policyv1.DisruptionBudgetCause)
-	if !ok {
-		return ""
-	}
+	cause, _ := apierrors.StatusCause(err, policyv1.DisruptionBudgetCause)
 	rest, ok := strings.CutPrefix(cause.Message, "The disruption budget ")
 	if !ok {
 		return ""

@@ -10,6 +10,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
 )
 
 // HeldBy returns the PodDisruptionBudget that would refuse the eviction of a pod now, and why, by the API server's rules.
@@ -33,19 +34,13 @@ func HeldBy(pod *corev1.Pod, budgets []policyv1.PodDisruptionBudget) (budget, me
 		return of[0].Name + ", " + of[1].Name, "more than one PodDisruptionBudget selects it, so the API server never evicts it"
 	}
 	b := of[0]
+	healthy, desired := b.Status.CurrentHealthy, b.Status.DesiredHealthy
 	ready := slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 	})
-	if b.Status.DisruptionsAllowed > 0 || !ready && allowsUnready(b) {
+	allowsUnready := healthy >= desired && desired > 0 || ptr.Deref(b.Spec.UnhealthyPodEvictionPolicy, "") == policyv1.AlwaysAllow
+	if b.Status.DisruptionsAllowed > 0 || !ready && allowsUnready {
 		return "", ""
 	}
-	return b.Name, fmt.Sprintf("it allows no disruption now: %d of %d desired pods are healthy", b.Status.CurrentHealthy, b.Status.DesiredHealthy)
-}
-
-// allowsUnready reports whether the budget allows the eviction of unready pods.
-func allowsUnready(b *policyv1.PodDisruptionBudget) bool {
-	if p := b.Spec.UnhealthyPodEvictionPolicy; p != nil && *p == policyv1.AlwaysAllow {
-		return true
-	}
-	return b.Status.CurrentHealthy >= b.Status.DesiredHealthy && b.Status.DesiredHealthy > 0
+	return b.Name, fmt.Sprintf("it allows no disruption now: %d of %d desired pods are healthy", healthy, desired)
 }

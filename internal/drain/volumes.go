@@ -5,7 +5,6 @@ package drain
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -20,10 +19,10 @@ func (d *Drainer) attached(ctx context.Context, node string, verdicts []Verdict)
 	if err := d.client.List(ctx, &all); err != nil {
 		return nil, fmt.Errorf("listing the volumes attached to node %s, %w", node, err)
 	}
-	var names []string
+	names := sets.New[string]()
 	for i := range all.Items {
 		if a := &all.Items[i].Spec; a.NodeName == node && a.Source.PersistentVolumeName != nil {
-			names = append(names, *a.Source.PersistentVolumeName)
+			names.Insert(*a.Source.PersistentVolumeName)
 		}
 	}
 	if len(names) == 0 {
@@ -33,9 +32,7 @@ func (d *Drainer) attached(ctx context.Context, node string, verdicts []Verdict)
 	if err != nil {
 		return nil, err
 	}
-	names = slices.DeleteFunc(names, kept.Has)
-	slices.Sort(names)
-	return slices.Compact(names), nil
+	return sets.List(names.Difference(kept)), nil
 }
 
 // volumesOfStaying returns the PersistentVolumes of pods that stay on the node, including ephemeral ones.
