@@ -29,17 +29,15 @@ type Workload struct {
 // String returns "Kind/namespace/name", as in the annotation.
 func (w Workload) String() string { return w.Kind + "/" + w.Namespace + "/" + w.Name }
 
+// recorded are the kinds that belong in the record of evictions.
+var recorded = []string{"apps/v1 ReplicaSet", "apps/v1 StatefulSet", "v1 ReplicationController"}
+
 // WorkloadOf returns the controller of a pod, if its kind belongs in the record of evictions.
 func WorkloadOf(namespace string, owner *metav1.OwnerReference) (Workload, bool) {
-	if owner == nil {
+	if owner == nil || !slices.Contains(recorded, owner.APIVersion+" "+owner.Kind) {
 		return Workload{}, false
 	}
-	switch owner.APIVersion + " " + owner.Kind {
-	case "apps/v1 ReplicaSet", "apps/v1 StatefulSet", "v1 ReplicationController":
-		return Workload{owner.Kind, namespace, owner.Name}, true
-	default:
-		return Workload{}, false
-	}
+	return Workload{owner.Kind, namespace, owner.Name}, true
 }
 
 // ParseEvicted reads the record of evictions from a Node's annotations. No annotation means that nothing was evicted. An
@@ -74,9 +72,9 @@ func Evicting(workloads ...Workload) Also {
 		if len(workloads) == 0 {
 			return
 		}
-		recorded, _ := ParseEvicted(n.Annotations)
+		before, _ := ParseEvicted(n.Annotations)
 		names := sets.New[string]()
-		for _, w := range append(recorded, workloads...) {
+		for _, w := range append(before, workloads...) {
 			names.Insert(w.String())
 		}
 		lines := sets.List(names)

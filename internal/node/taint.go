@@ -29,17 +29,14 @@ func TaintedBy(o client.Object, kind string) []string {
 	return names
 }
 
-func taintAt(n *corev1.Node, key string) int {
-	return slices.IndexFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key && t.Effect == corev1.TaintEffectPreferNoSchedule })
-}
-
 // Taint adds the taint key:PreferNoSchedule to the node, or removes it. It writes nothing if nothing changes. It fails with a conflict if the
 // node changed since it was read; the caller decides again.
 func Taint(ctx context.Context, c client.Writer, n *corev1.Node, key string, on bool) error {
 	return write(ctx, c, n, func(n *corev1.Node) error {
-		switch i := taintAt(n, key); {
+		taint := corev1.Taint{Key: key, Effect: corev1.TaintEffectPreferNoSchedule}
+		switch i := slices.IndexFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.MatchTaint(&taint) }); {
 		case on && i < 0:
-			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: key, Effect: corev1.TaintEffectPreferNoSchedule})
+			n.Spec.Taints = append(n.Spec.Taints, taint)
 		case !on && i >= 0:
 			n.Spec.Taints = slices.Delete(n.Spec.Taints, i, i+1)
 		}
