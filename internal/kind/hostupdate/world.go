@@ -65,8 +65,7 @@ func HolderOf(name string) string { return "NodeRollout/" + name }
 // NewWorld reads a NodeRollout. The error says why its spec can't be carried out. malformed is the error of decoding it, or nil.
 func NewWorld(r *v1alpha1.NodeRollout, malformed error) (*World, error) {
 	w := &World{
-		Rollout: r, Holder: HolderOf(r.Name), Taint: nodeturn.TaintOf(r.Name), Selector: labels.Nothing(), Drains: true, Exclude: true,
-		rebootTimeout: DefaultRebootTimeout, Revision: r.Status.Revision,
+		Rollout: r, Holder: HolderOf(r.Name), Taint: nodeturn.TaintOf(r.Name), Selector: labels.Nothing(), Revision: r.Status.Revision,
 		Pods: func(*Unit) ([]corev1.Pod, bool) { return nil, false },
 	}
 	if malformed != nil {
@@ -92,14 +91,10 @@ func (w *World) parse() (err error) {
 	attempted := w.Host
 	attempted.LabelNodes = false // This field does not affect turns.
 	w.digest = nodeturn.Digest(attempted, spec.Drain, spec.Health, w.Rollout.Annotations[v1alpha1.AnnotationRetry])
-	if spec.Drain != nil {
-		w.Drains = !spec.Drain.Disabled
-	}
-	if e := w.Host.ExcludeFromLoadBalancers; e != nil {
-		w.Exclude = !e.Disabled
-		if e.Wait != nil && w.Exclude {
-			w.wait = e.Wait.Duration
-		}
+	w.Drains = spec.Drain == nil || !spec.Drain.Disabled
+	exclusion := ptr.Deref(w.Host.ExcludeFromLoadBalancers, v1alpha1.LoadBalancerExclusion{})
+	if w.Exclude = !exclusion.Disabled; w.Exclude {
+		w.wait = ptr.Deref(exclusion.Wait, metav1.Duration{}).Duration
 	}
 	w.Selector, err = nodeturn.NodeSelector(spec)
 	return err
