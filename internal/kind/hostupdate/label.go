@@ -20,14 +20,12 @@ func InterfaceLabel(n *corev1.Node) (key, value string, ok bool) {
 		return "", "", false
 	}
 	image := n.Status.NodeInfo.OSImage
-	if version := versionOf(image); version != "" {
-		value = v1alpha1.InterfaceUpdateAPI
-		if CompareVersions(version, oldestUpdateAPI) < 0 {
-			value = v1alpha1.InterfaceUpdog
-		}
-		return v1alpha1.HostProtocols[0].InterfaceLabel, value, true
-	}
-	if strings.HasPrefix(image, "Thar, ") || strings.HasPrefix(image, "Thar ") {
+	switch version := versionOf(image); {
+	case version != "" && CompareVersions(version, oldestUpdateAPI) < 0:
+		return v1alpha1.HostProtocols[0].InterfaceLabel, v1alpha1.InterfaceUpdog, true
+	case version != "":
+		return v1alpha1.HostProtocols[0].InterfaceLabel, v1alpha1.InterfaceUpdateAPI, true
+	case strings.HasPrefix(image, "Thar, ") || strings.HasPrefix(image, "Thar "):
 		return v1alpha1.HostProtocols[1].InterfaceLabel, v1alpha1.InterfaceUpdog, true
 	}
 	return "", "", false
