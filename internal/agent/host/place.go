@@ -126,7 +126,7 @@ func (p place) run(ctx context.Context, argv ...string) (*result, error) {
 		return nil, fmt.Errorf("running %s, %w", argv[0], err)
 	}
 	state := cmd.ProcessState
-	return &result{stdout: stdout.String(), stderr: stderr.String(), code: state.ExitCode(), status: state.String()}, nil
+	return &result{stdout: string(stdout), stderr: string(stderr), code: state.ExitCode(), status: state.String()}, nil
 }
 
 // runWithin is run with a limit to how long the command may take.
@@ -180,16 +180,10 @@ func lookUp(name string) (string, error) {
 }
 
 // output keeps the end of what a command writes.
-type output struct {
-	kept []byte
-}
+type output []byte
 
 func (o *output) Write(p []byte) (int, error) {
-	o.kept = append(o.kept, p...)
-	if over := len(o.kept) - maxOutput; over > 0 {
-		o.kept = append(o.kept[:0], o.kept[over:]...)
-	}
+	*o = append(*o, p...)
+	*o = slices.Delete(*o, 0, max(0, len(*o)-maxOutput))
 	return len(p), nil
 }
-
-func (o *output) String() string { return string(o.kept) }
