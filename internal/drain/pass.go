@@ -164,8 +164,7 @@ type request struct {
 
 // evict evicts the candidates, lowest priority first, those of one priority together.
 func (d *Drainer) evict(ctx context.Context, r *Result, candidates []Verdict, o *Options) {
-	ended := r.TimedOut.ended()
-	how := request{grace: o.GracePeriodSeconds, delete: o.DisableEviction || r.TimedOut == ForceOnTimeout, dryRun: ended}
+	how := request{grace: o.GracePeriodSeconds, delete: o.DisableEviction || r.TimedOut == ForceOnTimeout, dryRun: r.TimedOut.ended()}
 	for len(candidates) > 0 {
 		lowest := priority(candidates[0].Pod)
 		n := slices.IndexFunc(candidates, func(v Verdict) bool { return priority(v.Pod) != lowest })
@@ -187,24 +186,21 @@ func (d *Drainer) evict(ctx context.Context, r *Result, candidates []Verdict, o 
 				requested = append(requested, group[i])
 			}
 		}
-		outcomes := d.evictAll(ctx, requested, how)
-		for i := range outcomes {
-			if ended && outcomes[i].State == Evicted {
-				outcomes[i].State, outcomes[i].Message = Waiting, "the drain timed out"
-			}
-		}
-		r.Pods = append(r.Pods, outcomes...)
+		r.Pods = append(r.Pods, d.evictAll(ctx, requested, how)...)
 	}
 }
 
-// evictAll evicts these pods concurrently, and returns the outcomes in their order.
+// evictAll evicts these pods concurrently, and returns the outcomes in their order. After the timeout it only asks whether they could be evicted.
 func (d *Drainer) evictAll(ctx context.Context, verdicts []Verdict, r request) []Outcome {
 	outcomes := make([]Outcome, len(verdicts))
 	// After the end of ctx each request fails, so that each pod has an outcome.
 	workqueue.ParallelizeUntil(context.WithoutCancel(ctx), parallel, len(verdicts), func(i int) {
 		err := d.evictOne(ctx, verdicts[i].Pod, r)
 		outcomes[i] = outcomeOfAnswer(&verdicts[i], err)
-		if err == nil && !r.dryRun {
+		switch {
+		case err == nil && r.dryRun:
+			outcomes[i].State, outcomes[i].Message = Waiting, "the drain timed out"
+		case err == nil:
 			d.mu.Lock()
 			d.accepted[r.of(verdicts[i].Pod)] = d.clock.Now()
 			d.mu.Unlock()
