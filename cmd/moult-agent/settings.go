@@ -165,11 +165,8 @@ func (s *settings) complete() error {
 
 // restConfig finds the API server.
 func (s *settings) restConfig() (*rest.Config, error) {
-	var config *rest.Config
-	var err error
-	if s.kubeconfig == "" {
-		config, err = rest.InClusterConfig()
-	} else {
+	config, err := rest.InClusterConfig()
+	if s.kubeconfig != "" {
 		config, err = clientcmd.BuildConfigFromFlags("", s.kubeconfig)
 	}
 	if err != nil {
