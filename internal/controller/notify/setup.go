@@ -142,11 +142,10 @@ var gvks = map[string]schema.GroupVersionKind{"Plan": upgradev1.GroupVersion.Wit
 
 // object returns an empty rollout, as the cache holds its kind.
 func object(kind string) client.Object {
-	gvk, undecoded := gvks[kind]
-	if !undecoded {
-		return &edsv1.ExtendedDaemonSet{}
+	if gvk, undecoded := gvks[kind]; undecoded {
+		return turn.Undecoded(gvk)
 	}
-	return turn.Undecoded(gvk)
+	return &edsv1.ExtendedDaemonSet{}
 }
 
 // rolloutOf returns what notifications need of a rollout.
