@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
 )
 
 // Watcher watches the pods of selected nodes only: one list and one watch for each node. It is safe for concurrent use.
@@ -170,11 +171,7 @@ func trim(object any) (any, error) {
 func TrimMeta(o metav1.Object) {
 	o.SetManagedFields(nil)
 	o.SetFinalizers(nil)
-	var owners []metav1.OwnerReference
-	if owner := metav1.GetControllerOf(o); owner != nil {
-		owners = []metav1.OwnerReference{*owner}
-	}
-	o.SetOwnerReferences(owners)
+	o.SetOwnerReferences(slices.DeleteFunc(o.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return !ptr.Deref(r.Controller, false) }))
 	var annotations map[string]string
 	if value, ok := o.GetAnnotations()[corev1.MirrorPodAnnotationKey]; ok {
 		annotations = map[string]string{corev1.MirrorPodAnnotationKey: value}
