@@ -17,19 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Action is what may be done with a pod.
-type Action string
-
-const (
-	// Evict: the pod is evicted.
-	Evict Action = "Evict"
-	// Skip: the pod stays, and the drain does not wait for it.
-	Skip Action = "Skip"
-	// Block: the pod may not be evicted, so the drain evicts nothing.
-	Block Action = "Block"
-)
-
-// Reason says in one word why a pod is skipped or blocks.
+// Reason says in one word why a pod is skipped or refused.
 type Reason string
 
 const (
@@ -53,9 +41,10 @@ const (
 
 // Verdict is Filter's result for one pod.
 type Verdict struct {
-	Pod    *corev1.Pod
-	Action Action
-	// Reason and Message say why, unless the pod is evicted.
+	Pod *corev1.Pod
+	// State is Skipped or Refused; empty if the pod may be evicted.
+	State State
+	// Reason and Message say why it may not.
 	Reason  Reason
 	Message string
 }
@@ -70,12 +59,12 @@ type Facts struct {
 	DaemonSets map[types.NamespacedName]error
 }
 
-// checks are all checks, in order. The first verdict with an action decides; a pod without one is evicted.
+// checks are all checks, in order. The first verdict about the pod decides; a pod without one is evicted.
 var checks = []func(*corev1.Pod, *Facts, *Options) Verdict{
 	isSelected, deletionOverdue, isMirror, isFinished, belongsToDaemonSet, hasReturned, hasLocalStorage, isUnmanaged,
 }
 
-// Filter decides for each pod whether it is evicted, skipped or blocks the drain. The verdicts are in the order of
+// Filter decides for each pod whether it is evicted, skipped or refused. The verdicts are in the order of
 // eviction: by ascending priority, then by namespace and name, so that two passes agree.
 func Filter(pods []corev1.Pod, f Facts, o Options) []Verdict {
 	verdicts := make([]Verdict, 0, len(pods))
@@ -92,16 +81,16 @@ func Filter(pods []corev1.Pod, f Facts, o Options) []Verdict {
 
 // MayEvict reports whether a drain with the most permissive options would evict the pod.
 func MayEvict(pod *corev1.Pod) bool {
-	return judge(pod, &Facts{}, &Options{Force: true, IgnoreDaemonSets: true, DeleteEmptyDirData: true}).Action == Evict
+	return judge(pod, &Facts{}, &Options{Force: true, IgnoreDaemonSets: true, DeleteEmptyDirData: true}).State == ""
 }
 
 func judge(pod *corev1.Pod, f *Facts, o *Options) Verdict {
 	for _, check := range checks {
-		if v := check(pod, f, o); v.Action != "" {
+		if v := check(pod, f, o); v.Pod != nil {
 			return v
 		}
 	}
-	return Verdict{Pod: pod, Action: Evict}
+	return Verdict{Pod: pod}
 }
 
 // isSelected skips the pods that the selector doesn't select.
@@ -109,7 +98,7 @@ func isSelected(pod *corev1.Pod, _ *Facts, o *Options) Verdict {
 	if o.PodSelector == nil || o.PodSelector.Matches(labels.Set(pod.Labels)) {
 		return Verdict{}
 	}
-	return Verdict{pod, Skip, ReasonNotSelected, "is not selected"}
+	return Verdict{pod, Skipped, ReasonNotSelected, "is not selected"}
 }
 
 // deletionOverdue skips pods that should have ended long ago. The deletion timestamp is the end of the grace period, not the
@@ -118,7 +107,7 @@ func deletionOverdue(pod *corev1.Pod, f *Facts, o *Options) Verdict {
 	if o.SkipWaitForDelete <= 0 || pod.DeletionTimestamp.IsZero() || f.Now.Sub(pod.DeletionTimestamp.Time) <= o.SkipWaitForDelete {
 		return Verdict{}
 	}
-	return Verdict{pod, Skip, ReasonDeletionOverdue, "should have ended more than " + o.SkipWaitForDelete.String() + " ago"}
+	return Verdict{pod, Skipped, ReasonDeletionOverdue, "should have ended more than " + o.SkipWaitForDelete.String() + " ago"}
 }
 
 // isMirror skips the mirrors of static pods.
@@ -126,13 +115,13 @@ func isMirror(pod *corev1.Pod, _ *Facts, _ *Options) Verdict {
 	if _, ok := pod.Annotations[corev1.MirrorPodAnnotationKey]; !ok {
 		return Verdict{}
 	}
-	return Verdict{pod, Skip, ReasonMirrorPod, "mirrors a static pod"}
+	return Verdict{pod, Skipped, ReasonMirrorPod, "mirrors a static pod"}
 }
 
 // isFinished evicts pods that have succeeded or failed, regardless of controller and volumes, because nothing runs in them.
 func isFinished(pod *corev1.Pod, _ *Facts, _ *Options) Verdict {
 	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
-		return Verdict{Pod: pod, Action: Evict}
+		return Verdict{Pod: pod}
 	}
 	return Verdict{}
 }
@@ -151,11 +140,11 @@ func belongsToDaemonSet(pod *corev1.Pod, f *Facts, o *Options) Verdict {
 	case ok && apierrors.IsNotFound(err) && o.Force:
 		return Verdict{}
 	case ok && err != nil:
-		return Verdict{pod, Block, ReasonDaemonSetUnread, message + ", which can't be read: " + err.Error()}
+		return Verdict{pod, Refused, ReasonDaemonSetUnread, message + ", which can't be read: " + err.Error()}
 	case o.IgnoreDaemonSets:
-		return Verdict{pod, Skip, ReasonDaemonSet, message}
+		return Verdict{pod, Skipped, ReasonDaemonSet, message}
 	}
-	return Verdict{pod, Block, ReasonDaemonSet, message}
+	return Verdict{pod, Refused, ReasonDaemonSet, message}
 }
 
 // daemonSetOf returns the controller of the pod, and its name if it is a DaemonSet.
@@ -178,7 +167,7 @@ func hasReturned(pod *corev1.Pod, f *Facts, _ *Options) Verdict {
 	if f.Since.IsZero() || created.Before(f.Since) || created.Before(f.Since.Add(arrivalGrace)) && !toleratesCordon(pod) {
 		return Verdict{}
 	}
-	return Verdict{pod, Skip, ReasonReturned, "came after the drain began"}
+	return Verdict{pod, Skipped, ReasonReturned, "came after the drain began"}
 }
 
 func toleratesCordon(pod *corev1.Pod) bool {
@@ -186,22 +175,22 @@ func toleratesCordon(pod *corev1.Pod) bool {
 	return corev1helpers.TolerationsTolerateTaint(logr.Discard(), pod.Spec.Tolerations, &cordon, false)
 }
 
-// hasLocalStorage blocks pods that would lose the content of emptyDir volumes, unless the options allow it.
+// hasLocalStorage refuses pods that would lose the content of emptyDir volumes, unless the options allow it.
 func hasLocalStorage(pod *corev1.Pod, _ *Facts, o *Options) Verdict {
 	for i := range pod.Spec.Volumes {
 		if v := &pod.Spec.Volumes[i]; v.EmptyDir != nil && !o.DeleteEmptyDirData {
-			return Verdict{pod, Block, ReasonLocalStorage, "has local data in emptyDir volume " + v.Name}
+			return Verdict{pod, Refused, ReasonLocalStorage, "has local data in emptyDir volume " + v.Name}
 		}
 	}
 	return Verdict{}
 }
 
-// isUnmanaged blocks pods without a controller, unless the options force it.
+// isUnmanaged refuses pods without a controller, unless the options force it.
 func isUnmanaged(pod *corev1.Pod, _ *Facts, o *Options) Verdict {
 	if o.Force || metav1.GetControllerOfNoCopy(pod) != nil {
 		return Verdict{}
 	}
-	return Verdict{pod, Block, ReasonUnmanaged, "has no controller"}
+	return Verdict{pod, Refused, ReasonUnmanaged, "has no controller"}
 }
 
 // priority returns the priority of a pod, 0 if it has none.

@@ -23,7 +23,7 @@ func TestFilter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	evict := Verdict{Action: Evict}
+	evict := Verdict{}
 
 	for name, tc := range map[string]struct {
 		pod   corev1.Pod
@@ -39,22 +39,22 @@ func TestFilter(t *testing.T) {
 
 		"daemon pod blocks": {
 			pod:  pod("a", ofDaemonSet),
-			want: Verdict{Action: Block, Reason: ReasonDaemonSet, Message: "belongs to DaemonSet ds"},
+			want: Verdict{State: Refused, Reason: ReasonDaemonSet, Message: "belongs to DaemonSet ds"},
 		},
 		"daemon pod blocks even with force": {
 			pod: pod("a", ofDaemonSet), o: Options{Force: true, DeleteEmptyDirData: true},
-			want: Verdict{Action: Block, Reason: ReasonDaemonSet, Message: "belongs to DaemonSet ds"},
+			want: Verdict{State: Refused, Reason: ReasonDaemonSet, Message: "belongs to DaemonSet ds"},
 		},
 		"daemon pod is left, with its emptyDir": {
 			pod: pod("a", ofDaemonSet, withEmptyDir), o: Options{IgnoreDaemonSets: true},
-			want: Verdict{Action: Skip, Reason: ReasonDaemonSet, Message: "belongs to DaemonSet ds"},
+			want: Verdict{State: Skipped, Reason: ReasonDaemonSet, Message: "belongs to DaemonSet ds"},
 		},
 		"finished daemon pod goes": {pod: pod("a", ofDaemonSet, inPhase(corev1.PodFailed)), want: evict},
 		"orphaned daemon pod blocks": {
 			pod: pod("a", ofDaemonSet), o: Options{IgnoreDaemonSets: true},
 			facts: Facts{DaemonSets: map[types.NamespacedName]error{ds: notFound}},
 			want: Verdict{
-				Action: Block, Reason: ReasonDaemonSetUnread,
+				State: Refused, Reason: ReasonDaemonSetUnread,
 				Message: `belongs to DaemonSet ds, which can't be read: daemonsets.apps "ds" not found`,
 			},
 		},
@@ -67,23 +67,23 @@ func TestFilter(t *testing.T) {
 			pod: pod("a", ofDaemonSet), o: everything,
 			facts: Facts{DaemonSets: map[types.NamespacedName]error{ds: errors.New("forbidden")}},
 			want: Verdict{
-				Action: Block, Reason: ReasonDaemonSetUnread,
+				State: Refused, Reason: ReasonDaemonSetUnread,
 				Message: "belongs to DaemonSet ds, which can't be read: forbidden",
 			},
 		},
 
 		"mirror pod is left": {
 			pod:  pod("a", static, withEmptyDir),
-			want: Verdict{Action: Skip, Reason: ReasonMirrorPod, Message: "mirrors a static pod"},
+			want: Verdict{State: Skipped, Reason: ReasonMirrorPod, Message: "mirrors a static pod"},
 		},
 		"finished mirror pod is left": {
 			pod: pod("a", static, inPhase(corev1.PodSucceeded)), o: everything,
-			want: Verdict{Action: Skip, Reason: ReasonMirrorPod, Message: "mirrors a static pod"},
+			want: Verdict{State: Skipped, Reason: ReasonMirrorPod, Message: "mirrors a static pod"},
 		},
 
 		"unowned pod blocks": {
 			pod:  pod("a", unowned),
-			want: Verdict{Action: Block, Reason: ReasonUnmanaged, Message: "has no controller"},
+			want: Verdict{State: Refused, Reason: ReasonUnmanaged, Message: "has no controller"},
 		},
 		"unowned pod goes with force": {
 			pod: pod("a", unowned), o: Options{Force: true},
@@ -91,12 +91,12 @@ func TestFilter(t *testing.T) {
 		},
 		"owner that is no controller does not count": {
 			pod:  pod("a", func(p *corev1.Pod) { p.OwnerReferences[0].Controller = nil }),
-			want: Verdict{Action: Block, Reason: ReasonUnmanaged, Message: "has no controller"},
+			want: Verdict{State: Refused, Reason: ReasonUnmanaged, Message: "has no controller"},
 		},
 
 		"local data blocks": {
 			pod: pod("a", withEmptyDir), o: Options{Force: true},
-			want: Verdict{Action: Block, Reason: ReasonLocalStorage, Message: "has local data in emptyDir volume scratch"},
+			want: Verdict{State: Refused, Reason: ReasonLocalStorage, Message: "has local data in emptyDir volume scratch"},
 		},
 		"local data goes with leave": {
 			pod: pod("a", withEmptyDir), o: Options{DeleteEmptyDirData: true},
@@ -108,14 +108,14 @@ func TestFilter(t *testing.T) {
 		},
 		"one leave of two is not enough": {
 			pod: pod("a", withEmptyDir, unowned), o: Options{DeleteEmptyDirData: true},
-			want: Verdict{Action: Block, Reason: ReasonUnmanaged, Message: "has no controller"},
+			want: Verdict{State: Refused, Reason: ReasonUnmanaged, Message: "has no controller"},
 		},
 
 		"finished pod goes whatever it has": {pod: pod("a", unowned, withEmptyDir, inPhase(corev1.PodSucceeded)), want: evict},
 
 		"pod that is not selected is left": {
 			pod: pod("a", unowned, labelled("upgrade.cattle.io/controller", "x")), o: Options{PodSelector: selector},
-			want: Verdict{Action: Skip, Reason: ReasonNotSelected, Message: "is not selected"},
+			want: Verdict{State: Skipped, Reason: ReasonNotSelected, Message: "is not selected"},
 		},
 		"pod that is selected goes": {pod: pod("a"), o: Options{PodSelector: selector}, want: evict},
 
@@ -127,12 +127,12 @@ func TestFilter(t *testing.T) {
 		},
 		"overdue pod is left": {
 			pod: pod("a", unowned, terminating(-61*time.Second)), o: Options{SkipWaitForDelete: time.Minute},
-			want: Verdict{Action: Skip, Reason: ReasonDeletionOverdue, Message: "should have ended more than 1m0s ago"},
+			want: Verdict{State: Skipped, Reason: ReasonDeletionOverdue, Message: "should have ended more than 1m0s ago"},
 		},
 		"overdue pod that is not selected is not spoken of": {
 			pod:  pod("a", terminating(-time.Hour), labelled("upgrade.cattle.io/controller", "x")),
 			o:    Options{PodSelector: selector, SkipWaitForDelete: time.Minute},
-			want: Verdict{Action: Skip, Reason: ReasonNotSelected, Message: "is not selected"},
+			want: Verdict{State: Skipped, Reason: ReasonNotSelected, Message: "is not selected"},
 		},
 		"overdue pod is waited for without leave": {pod: pod("a", terminating(-time.Hour)), want: evict},
 
@@ -146,14 +146,14 @@ func TestFilter(t *testing.T) {
 		"pod that tolerates everything and came back is left": {
 			pod:   pod("a", made(0), tolerating(corev1.Toleration{Operator: corev1.TolerationOpExists})),
 			facts: Facts{Since: start},
-			want:  Verdict{Action: Skip, Reason: ReasonReturned, Message: "came after the drain began"},
+			want:  Verdict{State: Skipped, Reason: ReasonReturned, Message: "came after the drain began"},
 		},
 		"pod that tolerates the cordon and came back is left": {
 			pod: pod("a", made(0), tolerating(corev1.Toleration{
 				Key: corev1.TaintNodeUnschedulable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule,
 			})),
 			facts: Facts{Since: start},
-			want:  Verdict{Action: Skip, Reason: ReasonReturned, Message: "came after the drain began"},
+			want:  Verdict{State: Skipped, Reason: ReasonReturned, Message: "came after the drain began"},
 		},
 		"pod that tolerates something else and came late goes": {
 			pod:   pod("a", made(0), tolerating(corev1.Toleration{Key: "gpu", Operator: corev1.TolerationOpExists})),
@@ -161,7 +161,7 @@ func TestFilter(t *testing.T) {
 		},
 		"pod that goes round the scheduler is left in the end": {
 			pod: pod("a", made(30*time.Second)), facts: Facts{Since: start},
-			want: Verdict{Action: Skip, Reason: ReasonReturned, Message: "came after the drain began"},
+			want: Verdict{State: Skipped, Reason: ReasonReturned, Message: "came after the drain began"},
 		},
 		"nothing comes late in a drain that begins now": {
 			pod: pod("a", made(time.Hour), tolerating(corev1.Toleration{Operator: corev1.TolerationOpExists})), want: evict,

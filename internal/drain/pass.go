@@ -138,12 +138,9 @@ func (d *Drainer) unreadDaemonSets(ctx context.Context, pods []corev1.Pod) (map[
 func advance(r *Result, verdicts []Verdict, evict func([]Verdict)) {
 	var candidates []Verdict
 	for i := range verdicts {
-		switch v := &verdicts[i]; v.Action {
-		case Skip:
-			r.record(verdicts[i:i+1], Skipped, v.Message)
-		case Block:
-			r.record(verdicts[i:i+1], Refused, v.Message)
-		default:
+		if v := &verdicts[i]; v.State != "" {
+			r.record(verdicts[i:i+1], v.State, v.Message)
+		} else {
 			candidates = append(candidates, *v)
 		}
 	}
@@ -264,13 +261,13 @@ func next(r *Result, verdicts []Verdict, o *Options, since, now time.Time) time.
 	if len(r.In(Blocked, Failed)) > 0 || len(r.Attached) > 0 {
 		wake(now.Add(retryAfter))
 	}
-	isAlive := func(v Verdict) bool { return v.Action == Evict && v.Pod.DeletionTimestamp.IsZero() }
+	isAlive := func(v Verdict) bool { return v.State == "" && v.Pod.DeletionTimestamp.IsZero() }
 	if len(r.In(Evicted, Terminating)) > 0 && slices.ContainsFunc(verdicts, isAlive) {
 		wake(now.Add(seenWithin)) // An accepted request may have no effect.
 	}
 	if o.SkipWaitForDelete > 0 {
 		for i := range verdicts {
-			if v := &verdicts[i]; v.Action == Evict && !v.Pod.DeletionTimestamp.IsZero() {
+			if v := &verdicts[i]; v.State == "" && !v.Pod.DeletionTimestamp.IsZero() {
 				wake(v.Pod.DeletionTimestamp.Add(o.SkipWaitForDelete + time.Second))
 			}
 		}

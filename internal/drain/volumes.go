@@ -39,7 +39,7 @@ func (d *Drainer) attached(ctx context.Context, node string, verdicts []Verdict)
 func (d *Drainer) volumesOfStaying(ctx context.Context, node string, verdicts []Verdict) (sets.Set[string], error) {
 	volumes := sets.New[string]()
 	for _, verdict := range verdicts {
-		if verdict.Action != Skip {
+		if verdict.State != Skipped {
 			continue
 		}
 		pod := verdict.Pod

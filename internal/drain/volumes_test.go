@@ -66,7 +66,7 @@ func TestVolumesOfStaying(t *testing.T) {
 	inDB.Namespace = "db"
 	a.create(t, claim("data", "pv-data"), claim("logs", "pv-logs"), claim("c-scratch", "pv-scratch"), claim("other", "pv-other"), inDB)
 	got, err := New(a.clock, a.Client).volumesOfStaying(t.Context(), "n1", []Verdict{
-		{Pod: &one, Action: Skip}, {Pod: &two, Action: Skip}, {Pod: &three, Action: Skip}, {Pod: &elsewhere, Action: Skip}, {Pod: &going, Action: Evict},
+		{Pod: &one, State: Skipped}, {Pod: &two, State: Skipped}, {Pod: &three, State: Skipped}, {Pod: &elsewhere, State: Skipped}, {Pod: &going},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -95,12 +95,12 @@ func (c *previewCommand) drains(ctx context.Context, s *subject, steps []view.St
 		}
 		for _, v := range drain.Filter(pods, drain.Facts{Now: c.clock.Now()}, options) {
 			name := v.Pod.Namespace + "/" + v.Pod.Name
-			switch v.Action {
-			case drain.Skip:
+			switch v.State {
+			case drain.Skipped:
 				d.Stays++
-			case drain.Block:
+			case drain.Refused:
 				d.Refused = append(d.Refused, refused{Pod: name, Reason: v.Reason, Message: v.Message, Field: fields[v.Reason]})
-			case drain.Evict:
+			default:
 				d.Evict = append(d.Evict, name)
 				if budget, message := drain.HeldBy(v.Pod, budgets); budget != "" {
 					d.Held = append(d.Held, heldPod{name, budget, message})
