@@ -27,7 +27,6 @@ type nodeState struct {
 	// Written by the agent, or by another agent before it.
 	active   v1alpha1.HostAction
 	state    v1alpha1.HostState
-	update   string
 	target   string
 	runs     string
 	previous string
@@ -52,7 +51,6 @@ func readNode(n *metav1.PartialObjectMetadata) (*nodeState, bool) {
 		version:       n.Annotations[v1alpha1.AnnotationHostWanted],
 		active:        v1alpha1.HostAction(n.Annotations[protocol.Active]),
 		state:         v1alpha1.HostState(n.Annotations[protocol.State]),
-		update:        n.Annotations[protocol.Update],
 		target:        n.Annotations[v1alpha1.AnnotationHostTarget],
 		runs:          n.Annotations[v1alpha1.AnnotationHostVersion],
 		previous:      n.Annotations[v1alpha1.AnnotationHostPrevious],
@@ -72,7 +70,7 @@ func readNode(n *metav1.PartialObjectMetadata) (*nodeState, bool) {
 
 // intent returns the protocol's keys in one word: "wanted,active,state update:available".
 func (s *nodeState) intent() string {
-	return fmt.Sprintf("%s,%s,%s update:%s", s.wanted, s.active, s.state, s.update)
+	return fmt.Sprintf("%s,%s,%s update:%s", s.wanted, s.active, s.state, s.meta.Annotations[s.protocol.Update])
 }
 
 // step is what an agent does next.
