@@ -139,18 +139,15 @@ func (s *settings) load(flags *pflag.FlagSet, lookup func(string) (string, bool)
 // complete checks settings, and sets the signal that reboots by the method.
 func (s *settings) complete() error {
 	var problems []error
-	if s.controller {
-		problems = append(problems, errors.New("this is the agent; the operator is another program: moult -controller -nodeName NAME, or moult controller"))
+	require := func(met bool, problem string, values ...any) {
+		if !met {
+			problems = append(problems, fmt.Errorf(problem, values...))
+		}
 	}
-	if strings.TrimSpace(s.agent.NodeName) == "" {
-		problems = append(problems, errors.New("--node-name must be given, or $NODE_NAME, and not be empty"))
-	}
-	if s.agent.CheckInterval < time.Second {
-		problems = append(problems, fmt.Errorf("--check-interval must be 1s or more, not %s", s.agent.CheckInterval))
-	}
-	if s.agent.RebootGrace < time.Second {
-		problems = append(problems, fmt.Errorf("--reboot-grace must be 1s or more, not %s", s.agent.RebootGrace))
-	}
+	require(!s.controller, "this is the agent; the operator is another program: moult -controller -nodeName NAME, or moult controller")
+	require(strings.TrimSpace(s.agent.NodeName) != "", "--node-name must be given, or $NODE_NAME, and not be empty")
+	require(s.agent.CheckInterval >= time.Second, "--check-interval must be 1s or more, not %s", s.agent.CheckInterval)
+	require(s.agent.RebootGrace >= time.Second, "--reboot-grace must be 1s or more, not %s", s.agent.RebootGrace)
 	switch s.rebootMethod {
 	case "":
 	case byCommand:
@@ -158,7 +155,7 @@ func (s *settings) complete() error {
 	case bySignal:
 		s.sentinel.RebootSignal = cmp.Or(s.sentinel.RebootSignal, defaultSignal)
 	default:
-		problems = append(problems, fmt.Errorf("--reboot-method must be %s or %s, not %q", byCommand, bySignal, s.rebootMethod))
+		require(false, "--reboot-method must be %s or %s, not %q", byCommand, bySignal, s.rebootMethod)
 	}
 	return errors.Join(problems...)
 }
