@@ -50,7 +50,7 @@ func (h hosts) Start(t *hostupdate.Unit) *turn.Write {
 	claim := h.w.NewClaim(t)
 	also := removeHookLabels(t.Node, h.w.Hooks())
 	if !claim.Back {
-		also = append(also, orderFirst(&t.Report, &claim, v1alpha1.HostActionPrepare))
+		also = append(also, order(&t.Report, &claim, v1alpha1.HostActionPrepare))
 	}
 	return &turn.Write{Claim: claim, Also: also, Then: func() { h.Mention(events.HostsStarted(h.w.Rollout), t.Node.Name) }}
 }
@@ -89,13 +89,13 @@ func (h hosts) Take(ctx context.Context, t *hostupdate.Unit) error {
 		if !t.Claim.Back || t.Report.Ready(v1alpha1.HostActionRollback) {
 			return h.reboot(ctx, t)
 		}
-		also = []node.Also{resetProgress(&t.Report), orderFirst(&t.Report, t.Claim, v1alpha1.HostActionRollback)}
+		also = []node.Also{resetProgress(&t.Report), order(&t.Report, t.Claim, v1alpha1.HostActionRollback)}
 	case hostupdate.StepChanged:
 		return h.recordChange(ctx, t)
 	case hostupdate.StepPrepare:
-		also = []node.Also{resetProgress(&t.Report), orderFirst(&t.Report, t.Claim, v1alpha1.HostActionPrepare)}
+		also = []node.Also{resetProgress(&t.Report), order(&t.Report, t.Claim, v1alpha1.HostActionPrepare)}
 	case hostupdate.StepPerform:
-		also = []node.Also{order(&t.Report, v1alpha1.HostActionPerform)}
+		also = []node.Also{order(&t.Report, t.Claim, v1alpha1.HostActionPerform)}
 	case hostupdate.StepCallHooks:
 		also = setHookLabel(v1alpha1.LabelBeforeReboot, true, h.w.Hooks().BeforeReboot)
 	}
@@ -177,7 +177,7 @@ func (p *pass) reboot(ctx context.Context, t *hostupdate.Unit) error {
 	claim := *t.Claim
 	claim.Rebooting = &metav1.Time{Time: p.w.Now}
 	claim.BootID = t.Node.Status.NodeInfo.BootID
-	if err := p.Hold(ctx, t, claim, order(&t.Report, v1alpha1.HostActionReboot)); err != nil {
+	if err := p.Hold(ctx, t, claim, order(&t.Report, &claim, v1alpha1.HostActionReboot)); err != nil {
 		return err
 	}
 	t.Message = ""

@@ -12,13 +12,8 @@ import (
 	"moult.dev/moult/internal/node"
 )
 
-// order writes an order to the agent.
-func order(r *hostupdate.Report, action v1alpha1.HostAction) node.Also {
-	return node.Annotating(map[string]*string{r.Protocol.Wanted: ptr.To(string(action))})
-}
-
-// orderFirst writes the first order of a turn, with the version if it has a name.
-func orderFirst(r *hostupdate.Report, c *v1alpha1.Claim, action v1alpha1.HostAction) node.Also {
+// order writes an order of a turn to the agent, with the version if it has a name.
+func order(r *hostupdate.Report, c *v1alpha1.Claim, action v1alpha1.HostAction) node.Also {
 	values := map[string]*string{r.Protocol.Wanted: ptr.To(string(action)), v1alpha1.AnnotationHostWanted: nil}
 	if version := hostupdate.VersionOf(c); version != "" {
 		values[v1alpha1.AnnotationHostWanted] = &version
