@@ -75,11 +75,8 @@ const answerTime = time.Minute
 // awaitAnswers delays units, because hosts whose agents have not answered may have to go first. It delays the operator's own node, and all
 // units if the strategy gives an order.
 func (w *World) awaitAnswers(all []*Unit) {
-	end := w.Rollout.CreationTimestamp.Time
-	if w.newestSince.After(end) {
-		end = w.newestSince
-	}
-	if end = end.Add(answerTime); !w.Ready || !w.Now.Before(end) {
+	end := slices.MaxFunc([]time.Time{w.Rollout.CreationTimestamp.Time, w.newestSince}, time.Time.Compare).Add(answerTime)
+	if !w.Ready || !w.Now.Before(end) {
 		return
 	}
 	first := slices.IndexFunc(all, (*Unit).awaitsAnswer)
