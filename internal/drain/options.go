@@ -79,10 +79,8 @@ func (o *Options) timedOut(since, now time.Time) OnTimeout {
 }
 
 // OptionsOf returns the options of a NodeRollout's spec. Pods of the operator, and of its Jobs, always stay.
-func OptionsOf(d *v1alpha1.NodeDrain) (Options, error) {
-	if d == nil {
-		d = &v1alpha1.NodeDrain{}
-	}
+func OptionsOf(spec *v1alpha1.NodeDrain) (Options, error) {
+	d := ptr.Deref(spec, v1alpha1.NodeDrain{})
 	o := Options{
 		Force: d.Force, IgnoreDaemonSets: true, DeleteEmptyDirData: ptr.Deref(d.DeleteEmptyDirData, true), DisableEviction: d.DisableEviction,
 		GracePeriodSeconds:  d.GracePeriodSeconds,
