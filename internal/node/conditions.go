@@ -59,12 +59,9 @@ func patchConditions(ctx context.Context, c client.Client, n *corev1.Node, chang
 		if len(changed) == 0 {
 			return nil
 		}
-		body, err := json.Marshal(patch{
+		body, _ := json.Marshal(patch{ // Conditions always marshal.
 			Metadata: patchMetadata{ResourceVersion: n.ResourceVersion}, Status: map[string]any{"conditions": changed},
 		})
-		if err != nil {
-			return err
-		}
 		written = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name}}
 		return c.Status().Patch(ctx, written, client.RawPatch(types.StrategicMergePatchType, body))
 	})

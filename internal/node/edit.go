@@ -60,10 +60,8 @@ func write(ctx context.Context, c client.Writer, n *corev1.Node, edit func(*core
 	if len(p.Metadata.Annotations)+len(p.Metadata.Labels)+len(p.Spec) == 0 {
 		return nil
 	}
-	body, err := json.Marshal(p)
-	if err == nil {
-		err = c.Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name}}, client.RawPatch(types.MergePatchType, body))
-	}
+	body, _ := json.Marshal(p) // Strings, taints and a flag always marshal.
+	err := c.Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name}}, client.RawPatch(types.MergePatchType, body))
 	if err != nil {
 		return fmt.Errorf("writing node %s, %w", n.Name, err)
 	}

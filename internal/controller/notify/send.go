@@ -35,10 +35,7 @@ func (c *Controller) send(ctx context.Context, w *webhook, n *notification.Notif
 	if w.Format == formatSlack {
 		content, contentType = n.Slack(), "application/json"
 	}
-	body, err := json.Marshal(content)
-	if err != nil {
-		return outcomeRefused, errors.New("it can't be encoded")
-	}
+	body, _ := json.Marshal(content) // Both formats always marshal.
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, w.URL, bytes.NewReader(body))
 	if err != nil {
 		return outcomeFailed, errors.New("the url can't be used")
