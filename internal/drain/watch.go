@@ -91,9 +91,7 @@ func (w *Watcher) Pods(node string) ([]corev1.Pod, bool) {
 	}
 	var pods []corev1.Pod
 	for _, object := range of.store.List() {
-		if pod, ok := object.(*corev1.Pod); ok {
-			pods = append(pods, *pod)
-		}
+		pods = append(pods, *object.(*corev1.Pod))
 	}
 	slices.SortFunc(pods, func(a, b corev1.Pod) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
