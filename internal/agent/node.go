@@ -111,16 +111,13 @@ func read[T any](c *nodeClient, as func(metadata.Getter) (T, error)) (T, error) 
 	return got, otherErr
 }
 
-// get reads the Node. It returns nil if there is no Node.
+// get reads the Node.
 func (c *nodeClient) get(ctx context.Context) (*metav1.PartialObjectMetadata, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	n, err := read(c, func(g metadata.Getter) (*metav1.PartialObjectMetadata, error) {
 		return g.Get(ctx, c.name, metav1.GetOptions{})
 	})
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
 	if err != nil {
 		return nil, fmt.Errorf("reading node %s, %w", c.name, err)
 	}

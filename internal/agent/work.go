@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/agent/host"
 )
@@ -156,11 +158,11 @@ func (a *Agent) readAgain(ctx context.Context) (s *nodeState, err error) {
 	err = apiBackoff().DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
 		n, err := a.client.get(ctx)
 		switch {
+		case apierrors.IsNotFound(err):
+			a.observed.set(nil, "")
 		case err != nil:
 			a.log.Info("the Node can't be read before the reboot", "error", err)
 			return false, nil
-		case n == nil:
-			a.observed.set(nil, "")
 		default:
 			a.observed.set(n, n.ResourceVersion)
 			s, _ = readNode(n)
