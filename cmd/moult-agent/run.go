@@ -49,18 +49,15 @@ Where the help of a flag shows [$NAME], an environment variable may be used in p
 
 // host makes the host for the value of the Node's label. Dogswatch's label may have any value.
 func (s *settings) host(protocol v1alpha1.HostProtocol, value string) (host.Host, error) {
-	root := rootBottlerocket
-	isDogswatch := strings.HasPrefix(protocol.InterfaceLabel, "thar.amazonaws.com/")
-	if isDogswatch {
-		root = rootDogswatch
-	}
 	switch {
 	case value == v1alpha1.InterfaceSentinel:
 		return host.NewSentinel(s.sentinel)
 	case value == v1alpha1.InterfaceUpdateAPI:
 		return host.NewUpdateAPI(s.socket, s.sentinel.BootIDFile), nil
-	case value == v1alpha1.InterfaceUpdog || isDogswatch:
-		return host.NewUpdog(cmp.Or(s.sentinel.Root, root), s.sentinel.BootIDFile), nil
+	case strings.HasPrefix(protocol.InterfaceLabel, "thar.amazonaws.com/"):
+		return host.NewUpdog(cmp.Or(s.sentinel.Root, rootDogswatch), s.sentinel.BootIDFile), nil
+	case value == v1alpha1.InterfaceUpdog:
+		return host.NewUpdog(cmp.Or(s.sentinel.Root, rootBottlerocket), s.sentinel.BootIDFile), nil
 	}
 	return nil, fmt.Errorf("label %s has the value %q, which names no interface that this agent knows: these are %s, %s, %s",
 		protocol.InterfaceLabel, value, v1alpha1.InterfaceUpdog, v1alpha1.InterfaceUpdateAPI, v1alpha1.InterfaceSentinel)
