@@ -25,8 +25,9 @@ func outcomeOfAnswer(v *Verdict, err error) Outcome {
 		// The deletion of the namespace deletes the pod. Evictions are forbidden until then.
 		o.State, o.Message = Terminating, "its namespace is being deleted"
 	case blocked(err):
+		cause, _ := apierrors.StatusCause(err, policyv1.DisruptionBudgetCause) // It counts the healthy pods.
 		o.State, o.Err = Blocked, err
-		o.Budget, o.Message = blockingBudget(v.Pod.Namespace, err), messageOf(err)
+		o.Budget, o.Message = blockingBudget(v.Pod.Namespace, err, cause.Message), strings.TrimSpace(err.Error()+" "+cause.Message)
 	default:
 		o.State, o.Err, o.Message = Failed, err, err.Error()
 	}
@@ -49,25 +50,16 @@ func blocked(err error) bool {
 }
 
 // blockingBudget returns the name of the budget in the API's answer, which has no field for it.
-func blockingBudget(namespace string, err error) string {
+func blockingBudget(namespace string, err error, cause string) string {
 	if d := detailsOf(err); d.Kind == "poddisruptionbudget" {
 		return namespace + "/" + d.Name
 	}
-	cause, _ := apierrors.StatusCause(err, policyv1.DisruptionBudgetCause)
-	rest, ok := strings.CutPrefix(cause.Message, "The disruption budget ")
+	rest, ok := strings.CutPrefix(cause, "The disruption budget ")
 	if !ok {
 		return ""
 	}
 	name, _, _ := strings.Cut(rest, " ")
 	return namespace + "/" + name
-}
-
-// messageOf returns the API's message, with the cause that counts the healthy pods.
-func messageOf(err error) string {
-	if cause, ok := apierrors.StatusCause(err, policyv1.DisruptionBudgetCause); ok {
-		return err.Error() + " " + cause.Message
-	}
-	return err.Error()
 }
 
 func detailsOf(err error) metav1.StatusDetails {
