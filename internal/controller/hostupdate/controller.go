@@ -27,7 +27,6 @@
 package hostupdate
 
 import (
-	"cmp"
 	"context"
 	"time"
 
@@ -136,8 +135,8 @@ func (c *Controller) newPass(r *v1alpha1.NodeRollout, malformed error, s fleet.S
 	w.Pods = func(t *hostupdate.Unit) ([]corev1.Pod, bool) {
 		return c.Works.Pods(turn.ID{Rollout: key, Node: t.Node.Name, Turn: t.Claim.Turn})
 	}
-	options, err := drain.OptionsOf(r.Spec.Drain)
-	p := &pass{w: w, problem: cmp.Or(problem, err)}
+	options, _ := drain.OptionsOf(r.Spec.Drain) // NewWorld has refused a selector that can't be read.
+	p := &pass{w: w, problem: problem}
 	p.Pass = &turn.Pass[*hostupdate.Unit]{
 		Engine: c.Engine, Mechanism: hosts{p}, Key: key, UID: r.UID, Holder: w.Holder, Taint: w.Taint,
 		Object: r, Generation: r.Generation, Options: options, Spec: r.Spec.Strategy, Turns: w.Units(s.Objects), Seen: s, Now: w.Now,
