@@ -94,14 +94,11 @@ func (a *UpdateAPI) stage(ctx context.Context, version string) (*updateStatus, e
 			return nil, err
 		}
 	}
-	if status, err = a.command(ctx, prepare); err != nil {
-		return nil, err
+	status, err = a.command(ctx, prepare)
+	if err == nil && status.staged() != chosen { // The API has changed its choice in between.
+		err = otherVersion(chosen, status.staged())
 	}
-	// The API may have changed its choice in between.
-	if staged := status.staged(); staged != chosen {
-		return nil, otherVersion(chosen, staged)
-	}
-	return status, nil
+	return status, err
 }
 
 // Perform activates the version. It prepares the update again if a reboot has removed it.
