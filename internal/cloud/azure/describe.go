@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v8"
 
 	"moult.dev/moult/internal/cloud"
@@ -64,11 +65,14 @@ func imageOf(set *armcompute.VirtualMachineScaleSet) *armcompute.ImageReference 
 
 // model is a hash of what new machines are made of.
 func model(set *armcompute.VirtualMachineScaleSet) string {
-	sku, profile := cloud.Value(set.SKU), cloud.Value(set.Properties.VirtualMachineProfile)
-	profile.TimeCreated = nil
+	sku, profile := cloud.Value(set.SKU), set.Properties.VirtualMachineProfile
+	if profile != nil {
+		profile = to.Ptr(*profile)
+		profile.TimeCreated = nil
+	}
 	text, _ := json.Marshal(struct { // Plain data always encodes.
 		Size, Tier string
-		Profile    armcompute.VirtualMachineScaleSetVMProfile
+		Profile    *armcompute.VirtualMachineScaleSetVMProfile
 	}{cloud.Value(sku.Name), cloud.Value(sku.Tier), profile})
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:8])

@@ -78,7 +78,7 @@ func (s *Set) additions(turns []*Turn) []Batch {
 	if s.Max > 0 {
 		room = min(room, max(1, s.Max-s.Capacity)) // If the limit read here is old, the cloud decides.
 	}
-	ordering := s.ordering(turns, StepAdd)
+	ordering := s.turnsToOrder(turns, StepAdd)
 	// Turns that must have a replacement come first: they may have no machine.
 	rank := func(t *Turn) int {
 		if t.mustRestore() || t.Bound {
@@ -106,7 +106,7 @@ func (s *Set) additions(turns []*Turn) []Batch {
 
 // deletions are the machines to delete.
 func (s *Set) deletions(turns []*Turn) []Batch {
-	ordering := s.ordering(turns, StepDelete)
+	ordering := s.turnsToOrder(turns, StepDelete)
 	if len(ordering) == 0 || s.underWay(v1alpha1.CloudOperationDelete) >= maxUnderWay {
 		return nil
 	}
@@ -116,13 +116,13 @@ func (s *Set) deletions(turns []*Turn) []Batch {
 	}
 	b := Batch{CloudOperation: v1alpha1.CloudOperation{Kind: v1alpha1.CloudOperationDelete}, Set: s, Turns: ordering[:min(most, len(ordering))]}
 	for _, t := range b.Turns {
-		b.Machines = append(b.Machines, *t.deletes())
+		b.Machines = append(b.Machines, *t.machineToDelete())
 	}
 	return []Batch{b}
 }
 
-// ordering are the turns of this set with this step that wait for no operation.
-func (s *Set) ordering(turns []*Turn, step Step) []*Turn {
+// turnsToOrder are the turns of this set with this step that wait for no operation.
+func (s *Set) turnsToOrder(turns []*Turn, step Step) []*Turn {
 	return slices.DeleteFunc(slices.Clone(turns), func(t *Turn) bool {
 		return t.ScaleSet != s.Name || t.Over || t.Operation != "" || t.Step != step
 	})
@@ -141,7 +141,7 @@ func (b *Batch) RecordOrder() {
 // was never recorded.
 func (w *World) RemoveRefused(set *Set, token string, turns []*Turn, noRoom bool, why string) {
 	set.Operations = slices.DeleteFunc(slices.Clone(set.Operations), func(o v1alpha1.CloudOperation) bool { return o.Token == token })
-	for _, t := range set.waiting(turns, token) {
+	for _, t := range set.turnsWaitingFor(turns, token) {
 		t.Operation = ""
 		if t.Phase != v1alpha1.MachineAdding {
 			continue

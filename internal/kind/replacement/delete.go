@@ -151,8 +151,8 @@ func (w *World) deleting(t *Turn) {
 	}
 }
 
-// deletes is the machine that a turn in this phase deletes.
-func (t *Turn) deletes() *string {
+// machineToDelete is the machine that a turn in this phase deletes.
+func (t *Turn) machineToDelete() *string {
 	if t.Phase == v1alpha1.MachineDiscarding {
 		return &t.Replacement
 	}
@@ -162,7 +162,7 @@ func (t *Turn) deletes() *string {
 // awaitDeletion handles a turn whose machine is being deleted, or whose deletion is recorded. If the deletion was not sent yet, for example before a
 // restart, it is sent only while the node is drained.
 func (w *World) awaitDeletion(t *Turn, s *Set, n *Node) {
-	id, ofReplacement := *t.deletes(), t.Phase == v1alpha1.MachineDiscarding
+	id, ofReplacement := *t.machineToDelete(), t.Phase == v1alpha1.MachineDiscarding
 	t.Message = "machine " + id + " is being deleted"
 	o, m := s.Operation(t.Operation), s.Machine(id)
 	if o == nil || o.Sent || s.isGone(id) || m != nil && m.State == cloud.Deleting {

@@ -39,8 +39,8 @@ func (w *World) settle() {
 	}
 }
 
-// waiting are the turns that wait for an operation.
-func (s *Set) waiting(turns []*Turn, token string) []*Turn {
+// turnsWaitingFor are the turns that wait for an operation.
+func (s *Set) turnsWaitingFor(turns []*Turn, token string) []*Turn {
 	return slices.DeleteFunc(slices.Clone(turns), func(t *Turn) bool { return t.ScaleSet != s.Name || t.Operation != token })
 }
 
@@ -64,7 +64,7 @@ func (w *World) assignEarly(s *Set, o *v1alpha1.CloudOperation) {
 func (w *World) assign(s *Set, o *v1alpha1.CloudOperation, ids []string) (left []string) {
 	left = slices.Clone(ids)
 	for _, anyZone := range []bool{false, true} {
-		for _, t := range s.waiting(w.turns, o.Token) {
+		for _, t := range s.turnsWaitingFor(w.turns, o.Token) {
 			i := slices.IndexFunc(left, func(id string) bool {
 				m := s.Machine(id)
 				return anyZone || m != nil && m.Zone == t.Zone
@@ -94,9 +94,9 @@ func (w *World) applyAddition(s *Set, o *v1alpha1.CloudOperation, end Ended) (su
 			ids = append(ids, id)
 		}
 	}
-	unneeded := int(o.Count) - len(o.Machines) - len(s.waiting(w.turns, o.Token)) // Their turns no longer wait.
+	unneeded := int(o.Count) - len(o.Machines) - len(s.turnsWaitingFor(w.turns, o.Token)) // Their turns no longer wait.
 	ids = w.assign(s, o, ids)
-	waiting := s.waiting(w.turns, o.Token)
+	waiting := s.turnsWaitingFor(w.turns, o.Token)
 	// Machines beyond the ordered number replace others that have died: they stay.
 	ids = ids[:min(len(ids), max(0, unneeded+len(waiting)))]
 	for _, t := range waiting {
@@ -135,17 +135,17 @@ func (w *World) notAdded(t *Turn, noRoom bool, why string) {
 // applyDeletion applies the result of a deletion, and reports whether it is over. A successful one stays under way while the machine is still listed,
 // for at most Timeout.
 func (w *World) applyDeletion(s *Set, o *v1alpha1.CloudOperation, end Ended) bool {
-	waiting := s.waiting(w.turns, o.Token)
-	if end.OK && w.Now.Before(o.Since.Add(w.Timeout)) && slices.ContainsFunc(waiting, func(t *Turn) bool { return s.Machine(*t.deletes()) != nil }) {
+	waiting := s.turnsWaitingFor(w.turns, o.Token)
+	if end.OK && w.Now.Before(o.Since.Add(w.Timeout)) && slices.ContainsFunc(waiting, func(t *Turn) bool { return s.Machine(*t.machineToDelete()) != nil }) {
 		return false
 	}
 	for _, t := range waiting {
 		t.Operation = ""
-		m := s.Machine(*t.deletes())
+		m := s.Machine(*t.machineToDelete())
 		switch {
 		case m == nil && end.OK:
 			t.Confirmed = true
-			*t.deletes() = ""
+			*t.machineToDelete() = ""
 		case m == nil, m.State == cloud.Deleting:
 			// Later lists show whether it is gone.
 		case t.Phase == v1alpha1.MachineDiscarding, w.Bound(t):

@@ -119,7 +119,7 @@ func (t *Turn) isSurplus() bool {
 	}
 }
 
-// enter moves a turn to a phase; without a control plane from Leaving on to Deleting. While one of its machines is not listed, PhaseSince stays: a
+// enter moves a turn to a phase; without a control plane Deleting replaces Leaving. While one of its machines is not listed, PhaseSince stays: a
 // machine made since then may be its successor.
 func (w *World) enter(t *Turn, phase v1alpha1.MachinePhase) {
 	if phase == v1alpha1.MachineLeaving && !w.ControlPlane {
@@ -231,7 +231,7 @@ func (w *World) setUnit(t *Turn) {
 	u := &t.Unit
 	switch t.Phase {
 	case v1alpha1.MachineAdding, v1alpha1.MachineJoining, v1alpha1.MachineClaiming:
-		if t.Machine == "" || w.Bound(t) {
+		if t.Machine == "" && t.Phase != v1alpha1.MachineClaiming || w.Bound(t) {
 			break
 		}
 		// A replacement that is ready costs money while it waits, so its node goes before nodes without one.

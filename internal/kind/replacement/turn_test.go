@@ -1352,3 +1352,13 @@ func TestDiscardsWhileTheSetIsNotRead(t *testing.T) {
 		t.Errorf("%+v", s.turn)
 	}
 }
+
+// A machine may go before its node is claimed. Then the turn still starts.
+func TestUnitWithoutMachine(t *testing.T) {
+	w := &World{Sets: map[string]*Set{"s": {}}}
+	for phase, want := range map[v1alpha1.MachinePhase]v1alpha1.UnitState{v1alpha1.MachineClaiming: v1alpha1.UnitOutdated, v1alpha1.MachineJoining: v1alpha1.UnitUpdating} {
+		if u := w.UnitOf(&v1alpha1.MachineTurn{ScaleSet: "s", Node: "old", Phase: phase}); u.State != want {
+			t.Errorf("%s: %s", phase, u.State)
+		}
+	}
+}
