@@ -52,6 +52,9 @@ func TrimWorkload(object any) (any, error) {
 		o.Spec.Template, o.Status.Conditions = corev1.PodTemplateSpec{}, nil
 	case *corev1.ReplicationController:
 		o.Spec.Template, o.Status.Conditions = nil, nil
+	case *edsv1.ExtendedDaemonSet:
+		o.Spec = edsv1.ExtendedDaemonSetSpec{}
+		o.Status = edsv1.ExtendedDaemonSetStatus{ObservedGeneration: o.Status.ObservedGeneration, Desired: o.Status.Desired, Available: o.Status.Available}
 	}
 	return object, nil
 }

@@ -55,7 +55,7 @@ type Fleet struct {
 // of all namespaces. It is used only if a budget or a strategy needs it.
 func New(clk clock.PassiveClock, c client.Client, pods cache.Informers) *Fleet {
 	f := &Fleet{client: c, Refused: func(string) error { return nil }}
-	f.budgetChanges.Store(1) // Not the version of gates.known: the first read needs no change.
+	f.budgetChanges.Store(1) // gates.known has version 0, so that the first read is complete.
 	f.gates = newGates(clk, pods, f.Changed)
 	return f
 }
@@ -191,26 +191,30 @@ func (f *Fleet) list(ctx context.Context) ([]*corev1.Node, error) {
 	return objects, nil
 }
 
-// budgets returns the budgets.
+// budgets returns the budgets. Those of the cache are read again only after a change. One call at a time reads them, so that none are replaced by
+// older ones.
 func (f *Fleet) budgets(ctx context.Context) (known, error) {
 	if f.NoBudgets {
 		return known{}, nil
 	}
-	var objects []*v1alpha1.NodeDisruptionBudget
+	g := f.gates
+	g.reading.Lock()
+	defer g.reading.Unlock()
 	version := f.budgetChanges.Load() // Before the objects, which may be newer.
 	if f.budgetStore != nil {         // A list would copy each. Decisions need not wait for writes of their statuses.
-		if known, same := f.gates.knownAt(version); same {
-			return known, nil
+		if g.known.version != version {
+			g.known = g.read(objectsOf[*v1alpha1.NodeDisruptionBudget](f.budgetStore))
+			g.known.version = version
 		}
-		objects = objectsOf[*v1alpha1.NodeDisruptionBudget](f.budgetStore)
-	} else {
-		var list v1alpha1.NodeDisruptionBudgetList
-		if err := f.client.List(ctx, &list, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
-			return known{}, fmt.Errorf("listing budgets, %w", err)
-		}
-		for i := range list.Items {
-			objects = append(objects, &list.Items[i])
-		}
+		return g.known, nil
 	}
-	return f.gates.read(objects, version), nil
+	var list v1alpha1.NodeDisruptionBudgetList
+	if err := f.client.List(ctx, &list, client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
+		return known{}, fmt.Errorf("listing budgets, %w", err)
+	}
+	objects := make([]*v1alpha1.NodeDisruptionBudget, len(list.Items))
+	for i := range list.Items {
+		objects[i] = &list.Items[i]
+	}
+	return g.read(objects), nil
 }

@@ -47,7 +47,7 @@ type poller struct {
 	// err is the error of the last query, if it failed, and failure says so. Each snapshot asks for it, and the error may quote megabytes.
 	err     error
 	failure string
-	// shown is the last verdict that a snapshot or a query has seen.
+	// shown is the verdict after the last query.
 	shown alertsVerdict
 }
 
@@ -153,7 +153,7 @@ func (p *poller) recordAnswer(all model.Vector, err error) {
 		}
 	}
 	p.mu.Lock()
-	before, shown := p.verdict(), p.shown // The answer before may be overdue, which no snapshot has seen.
+	before, shown := p.verdict(), p.shown // The answer before may have become overdue since the last query.
 	p.err = err
 	if err != nil {
 		p.failure = "Prometheus does not answer: " + short(err.Error())
@@ -177,8 +177,8 @@ func (p *poller) recordAnswer(all model.Vector, err error) {
 func (p *poller) judge() (closed rollout.Block, ignored string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.shown = p.verdict()
-	return p.shown.closed, p.shown.ignored
+	v := p.verdict()
+	return v.closed, v.ignored
 }
 
 // verdict is judge for a caller that holds the lock.

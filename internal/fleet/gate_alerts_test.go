@@ -327,7 +327,7 @@ func TestPollersStartAndStop(t *testing.T) {
 	from.Spec.Gates = &v1alpha1.Gates{Alerts: &v1alpha1.AlertsGate{URL: s.URL}}
 	from.Generation++
 	third := b.poller(from)
-	b.gates.read([]*v1alpha1.NodeDisruptionBudget{from}, 0)
+	b.gates.read([]*v1alpha1.NodeDisruptionBudget{from})
 	if _, err := b.budgets(t.Context()); err != nil { // The API has no budgets.
 		t.Fatal(err)
 	}

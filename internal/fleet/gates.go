@@ -68,20 +68,13 @@ type known struct {
 	gated   map[string]*rules
 }
 
-// knownAt returns the budgets that are known, if they are those of this version.
-func (g *gates) knownAt(version uint64) (k known, same bool) {
-	g.reading.Lock()
-	defer g.reading.Unlock()
-	return g.known, g.known.version == version
-}
-
-// read returns these budgets, and sorts the list. Of thousands only those with gates cost each decision time.
-func (g *gates) read(objects []*v1alpha1.NodeDisruptionBudget, version uint64) known {
-	g.reading.Lock()
-	defer g.reading.Unlock()
+// read returns these budgets, and sorts the list. Of thousands only those with gates cost each decision time. The caller holds the lock reading.
+func (g *gates) read(objects []*v1alpha1.NodeDisruptionBudget) known {
 	slices.SortFunc(objects, func(a, b *v1alpha1.NodeDisruptionBudget) int { return strings.Compare(a.Name, b.Name) })
-	k := known{version: version, generations: map[types.UID]int64{}, gated: map[string]*rules{}}
-	names := map[string]bool{}
+	k := known{
+		generations: make(map[types.UID]int64, len(objects)), budgets: make([]rollout.Budget, 0, len(objects)), gated: map[string]*rules{},
+	}
+	names := make(map[string]bool, len(objects))
 	for _, o := range objects {
 		k.generations[o.UID] = o.Generation
 		if o.DeletionTimestamp != nil {
@@ -101,7 +94,6 @@ func (g *gates) read(objects []*v1alpha1.NodeDisruptionBudget, version uint64) k
 			delete(g.rules, name)
 		}
 	}
-	g.known = k
 	return k
 }
 

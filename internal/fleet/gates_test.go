@@ -24,6 +24,7 @@ import (
 	clientfake "sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/yaml"
 
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/rollout"
 )
@@ -270,7 +271,7 @@ func TestGatesOfABudgetThatChanges(t *testing.T) {
 	if got := blocks(); got != 1 {
 		t.Errorf("%d blocks of the new one", got)
 	}
-	b.gates.read([]*v1alpha1.NodeDisruptionBudget{from}, 0)
+	b.gates.read([]*v1alpha1.NodeDisruptionBudget{from})
 	if _, err := b.budgets(t.Context()); err != nil { // The API has no budgets.
 		t.Fatal(err)
 	}
@@ -289,16 +290,16 @@ func TestReadBudgets(t *testing.T) {
 		}
 	}
 	x, y := of("x", 1, false), of("y", 1, false)
-	first := b.gates.read([]*v1alpha1.NodeDisruptionBudget{y, x}, 0).budgets
+	first := b.gates.read([]*v1alpha1.NodeDisruptionBudget{y, x}).budgets
 	if len(first) != 2 || first[0].Name != "x" {
 		t.Errorf("%v", first)
 	}
 	for name, now := range map[string][]*v1alpha1.NodeDisruptionBudget{"changed": {x, of("y", 2, true)}, "another": {x, of("z", 1, true)}} {
-		if got := b.gates.read(now, 0).budgets; len(got) != 2 || got[0].Paused || !got[1].Paused || len(b.gates.rules) != 2 {
+		if got := b.gates.read(now).budgets; len(got) != 2 || got[0].Paused || !got[1].Paused || len(b.gates.rules) != 2 {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
-	if got := b.gates.read(nil, 0).budgets; len(got)+len(b.gates.rules) > 0 {
+	if got := b.gates.read(nil).budgets; len(got)+len(b.gates.rules) > 0 {
 		t.Errorf("none: %v", got)
 	}
 	b.budgetStore = toolscache.NewStore(toolscache.MetaNamespaceKeyFunc)
@@ -362,6 +363,12 @@ func TestTrims(t *testing.T) {
 		{
 			&corev1.ReplicationController{ObjectMeta: meta, Spec: corev1.ReplicationControllerSpec{Replicas: &two, Template: &template}, Status: corev1.ReplicationControllerStatus{ObservedGeneration: 2, AvailableReplicas: 1, Conditions: []corev1.ReplicationControllerCondition{{}}}},
 			&corev1.ReplicationController{ObjectMeta: kept, Spec: corev1.ReplicationControllerSpec{Replicas: &two}, Status: corev1.ReplicationControllerStatus{ObservedGeneration: 2, AvailableReplicas: 1}},
+		},
+		{
+			&edsv1.ExtendedDaemonSet{
+				ObjectMeta: meta, Spec: edsv1.ExtendedDaemonSetSpec{Template: template}, Status: edsv1.ExtendedDaemonSetStatus{ObservedGeneration: 2, Desired: 3, Available: 1, Ready: 1},
+			},
+			&edsv1.ExtendedDaemonSet{ObjectMeta: kept, Status: edsv1.ExtendedDaemonSetStatus{ObservedGeneration: 2, Desired: 3, Available: 1}},
 		},
 		{
 			&corev1.Namespace{ObjectMeta: meta, Spec: corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{"f"}}, Status: corev1.NamespaceStatus{Phase: corev1.NamespaceActive}},

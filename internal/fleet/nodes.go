@@ -36,10 +36,9 @@ func (n *nodes) read(objects []*corev1.Node) Snapshot {
 	}
 	slices.SortFunc(objects, byName)
 	s := Snapshot{
-		Fleet: rollout.Fleet{Nodes: make(map[string]*rollout.Node, len(objects))}, Objects: objects, SharedHostnames: map[string]bool{},
+		Fleet: rollout.Fleet{Nodes: make(map[string]*rollout.Node, len(objects))}, Objects: objects, SharedHostnames: rollout.SharedHostnames(objects),
 	}
 	made := make(map[*corev1.Node]*rollout.Node, len(objects))
-	hostnames := make(map[string]bool, len(objects))
 	for _, o := range objects {
 		now := n.made[o]
 		if now == nil {
@@ -54,12 +53,6 @@ func (n *nodes) read(objects []*corev1.Node) Snapshot {
 		}
 		if hasRecord(o) {
 			s.Evicted = append(s.Evicted, o)
-		}
-		if hostname := o.Labels[corev1.LabelHostname]; hostname != "" {
-			if hostnames[hostname] {
-				s.SharedHostnames[hostname] = true
-			}
-			hostnames[hostname] = true
 		}
 	}
 	n.last, n.made = s, made

@@ -9,6 +9,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"moult.dev/moult/internal/rollout"
 )
 
 const (
@@ -17,7 +19,7 @@ const (
 	// StatusDelay is the time from a change to its status. A person or a tool that reads a rollout after the change and updates it at once then
 	// rarely gets a conflict.
 	StatusDelay = 150 * time.Millisecond
-	// keptFor is how long a write is remembered at least, and half of how long it is at most, for rollouts that may be gone.
+	// keptFor is how long a write is remembered at least, for rollouts that may be gone. It is remembered for at most two times as long.
 	keptFor = 7 * 24 * time.Hour
 )
 
@@ -47,10 +49,10 @@ func (w written) isNewerThan(version string, now time.Time) bool {
 }
 
 // IsStale reports whether a rollout that was read at this resourceVersion does not show this process's last write of its status.
-func (r *Reports) IsStale(rollout types.UID, version string, now time.Time) bool {
+func (r *Reports) IsStale(of types.UID, version string, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.last[rollout].isNewerThan(version, now)
+	return r.last[of].isNewerThan(version, now)
 }
 
 // NewReports returns an empty store. delay is the time from a change to its status: StatusDelay, or less in a test.
@@ -60,27 +62,24 @@ func NewReports(delay time.Duration) *Reports {
 
 // Next reports whether to write a status now, which was read at this resourceVersion: it has changed, and the delay and StatusInterval are
 // over. If not, it returns when to look again; zero means after the next change. The first status that this process writes has no delay.
-func (r *Reports) Next(rollout types.UID, version string, changed bool, now time.Time) (write bool, again time.Time) {
+func (r *Reports) Next(of types.UID, version string, changed bool, now time.Time) (write bool, again time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	last, ok := r.last[rollout]
+	last, ok := r.last[of]
 	if !ok {
 		return changed, again
 	}
 	stale := last.isNewerThan(version, now) // Then changed may be wrong.
 	if !changed && !stale {
 		last.noticed = time.Time{}
-		r.last[rollout] = last
+		r.last[of] = last
 		return false, again
 	}
 	if last.noticed.IsZero() {
 		last.noticed = now
-		r.last[rollout] = last
+		r.last[of] = last
 	}
-	due := last.noticed.Add(r.delay)
-	if next := last.at.Add(StatusInterval); next.After(due) {
-		due = next
-	}
+	due := rollout.Later(last.noticed.Add(r.delay), last.at.Add(StatusInterval))
 	switch {
 	case now.Before(due):
 		return false, due
@@ -91,10 +90,10 @@ func (r *Reports) Next(rollout types.UID, version string, changed bool, now time
 }
 
 // Written records that a status was written, and the new resourceVersion.
-func (r *Reports) Written(rollout types.UID, version string, at time.Time) {
+func (r *Reports) Written(of types.UID, version string, at time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.last[rollout] = written{at: at, version: version}
+	r.last[of] = written{at: at, version: version}
 	if at.Sub(r.swept) > keptFor {
 		r.swept = at
 		maps.DeleteFunc(r.last, func(_ types.UID, w written) bool { return at.Sub(w.at) > keptFor })

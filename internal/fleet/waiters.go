@@ -98,8 +98,8 @@ var reasonsOfBudgets = []v1alpha1.Reason{
 	v1alpha1.ReasonAlertsUnreachable, v1alpha1.ReasonWaveUnhealthy, v1alpha1.ReasonClaimed,
 }
 
-// Source gives the controller's queue to the Waiters. Coalesce after a change that may affect a budget, it wakes each waiting rollout: one time for
-// all changes until then.
+// Source gives the controller's queue to the Waiters. A change that may affect a budget wakes each waiting rollout after Coalesce. Further changes
+// until then wake none.
 func (w *Waiters) Source(f *Fleet) source.Source {
 	return source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		w.mu.Lock()
@@ -114,7 +114,7 @@ func (w *Waiters) Source(f *Fleet) source.Source {
 	})
 }
 
-// wakeAll enqueues the waiting rollouts. A change after its first line wakes them again.
+// wakeAll enqueues the waiting rollouts. A change that comes while it runs wakes them again.
 func (w *Waiters) wakeAll(queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 	w.waking.Store(false)
 	var waiting []reconcile.Request
