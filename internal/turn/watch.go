@@ -81,12 +81,13 @@ func RolloutsOfNode(c client.Reader, kind schema.GroupVersionKind, namespace str
 			}
 		}
 		EachRollout(ctx, c, kind, namespace, func(r *unstructured.Unstructured) {
-			matches := slices.ContainsFunc(objects, func(o client.Object) bool { return mayMatch(r, o.GetLabels()) })
+			selects := func(o client.Object) bool { return nodeSelector(r).Matches(labels.Set(o.GetLabels())) }
+			mayChange := slices.ContainsFunc(objects, func(o client.Object) bool { return mayMatch(r, o.GetLabels()) })
 			switch {
-			case !matches && len(found) == 0: // Most of thousands.
+			case !mayChange && len(found) == 0: // The node is of no concern to this rollout. The other cases take longer.
 			case !own(r):
 				delete(found, client.ObjectKeyFromObject(r))
-			case matches && !IsInvalid(r) && slices.ContainsFunc(objects, func(o client.Object) bool { return nodeSelector(r).Matches(labels.Set(o.GetLabels())) }):
+			case mayChange && !IsInvalid(r) && slices.ContainsFunc(objects, selects):
 				found[client.ObjectKeyFromObject(r)] = true
 			}
 		})
@@ -185,7 +186,8 @@ func IsInvalid(o client.Object) bool {
 	return false
 }
 
-// Resync is how often every valid rollout is reconciled without a change, in case a watch has missed something.
+// Resync is how often rollouts are reconciled without a change, in case a watch has missed something. Invalid ones are not, apart from replacements:
+// their turns go on, and another rollout may be in their way.
 const Resync = time.Minute
 
 // RolloutChanged filters out the controllers' own status writes, but not a person's approval. It lets a resync of the cache through: both
@@ -197,7 +199,8 @@ var RolloutChanged = predicate.Funcs{
 
 func rolloutChanged(old, now client.Object) bool {
 	if version := now.GetResourceVersion(); version != "" && version == old.GetResourceVersion() {
-		return !IsInvalid(now)
+		r, ok := now.(*unstructured.Unstructured)
+		return !IsInvalid(now) || ok && Replaces(r)
 	}
 	return old.GetGeneration() != now.GetGeneration() || old.GetUID() != now.GetUID() ||
 		(old.GetDeletionTimestamp() == nil) != (now.GetDeletionTimestamp() == nil) ||

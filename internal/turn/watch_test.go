@@ -153,6 +153,11 @@ func TestRolloutChanged(t *testing.T) {
 			o.SetResourceVersion("1")
 			stall(o, status.ReasonInvalid, 1)
 		}, false},
+		"resync of an invalid replacement": {func(o *unstructured.Unstructured) {
+			o.SetResourceVersion("1")
+			o.Object["spec"] = map[string]any{"replacement": map[string]any{}}
+			stall(o, status.ReasonInvalid, 1)
+		}, true},
 		"status": {func(o *unstructured.Unstructured) { o.Object["status"] = map[string]any{"revision": "1"} }, false},
 		"approval": {func(o *unstructured.Unstructured) {
 			o.Object["status"] = map[string]any{"approval": map[string]any{"of": "canary@1", "by": "jane"}}

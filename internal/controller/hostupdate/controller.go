@@ -103,6 +103,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	if err != nil {
 		return wake, err
 	}
+	before := r.Status.DeepCopy()
 	// A change after this line may be missing in the snapshot. So every change wakes the rollout until it is known to wait for nothing.
 	c.Waiting.Set(key, true)
 	s, err := c.Fleet.Snapshot(ctx)
@@ -123,7 +124,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	}
 	p.WatchPods(p.needsPods)
 	c.reportPolicy(ctx, r, p.Now)
-	errs = append(errs, p.report(ctx, stored))
+	errs = append(errs, p.report(ctx, stored, before))
 	return p.Wake, turn.First(errs)
 }
 

@@ -18,17 +18,14 @@ import (
 	"moult.dev/moult/internal/turn"
 )
 
-// report writes the status if it changed, and then emits the Events.
-func (p *pass) report(ctx context.Context, stored *unstructured.Unstructured) error {
+// report writes the status if it differs from before, and then emits the Events.
+func (p *pass) report(ctx context.Context, stored *unstructured.Unstructured, before *v1alpha1.NodeRolloutStatus) error {
 	r := p.w.Rollout
 	g := p.count()
 	metrics.SetStalled(p.Name(), g.Stalled())
 	status.SetNodeRolloutProgress(r, g, p.w.Now)
 	r.Status.ObservedGeneration = r.Generation
-	before := turn.StatusOf(stored)
-	return p.Report(ctx, stored, &before, &r.Status, func() {
-		p.Events.Emit(turn.Transitions(&before, r)...)
-	})
+	return p.Report(ctx, stored, before, &r.Status, func() { p.Events.Emit(turn.Transitions(before, r)...) })
 }
 
 // reportPolicy writes to the status that the policy of the agents is missing, while it is.

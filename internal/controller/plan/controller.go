@@ -118,6 +118,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	if refused, err := c.Refuses(ctx, key, stored); refused {
 		return wake, err
 	}
+	before := p.Status.DeepCopy()
 	w, wake, problem := c.resolve(ctx, p, malformed, c.Clock.Now())
 	pass := c.newPass(w, s)
 	pass.problem, pass.Wake = problem, wake
@@ -129,7 +130,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 		c.Waiting.Set(key, false)
 	}
 	pass.WatchPods(func(*plan.Unit) bool { return false })
-	errs = append(errs, pass.report(ctx, stored))
+	errs = append(errs, pass.report(ctx, stored, before))
 	return pass.Wake, turn.First(errs)
 }
 

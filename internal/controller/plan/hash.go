@@ -27,10 +27,7 @@ func latestHash(p *upgradev1.Plan, secretHashes map[string]string) (string, erro
 	h.Write([]byte(p.Status.LatestVersion))
 	h.Write([]byte(p.Spec.ServiceAccountName))
 	if paths := p.Annotations[upgradev1.AnnotationDigest]; paths != "" {
-		fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(p)
-		if err != nil {
-			return "", fmt.Errorf("hashing plan, %w", err)
-		}
+		fields, _ := runtime.DefaultUnstructuredConverter.ToUnstructured(p) // Plain data always converts.
 		if strings.Count(paths, ",") >= maxDigestFields {
 			return "", fmt.Errorf("hashing plan, annotation %s names more than %d fields", upgradev1.AnnotationDigest, maxDigestFields)
 		}
@@ -62,17 +59,14 @@ func digestField(fields map[string]any, path []string) string {
 }
 
 // secretHash returns kubectl's hash of a Secret: ten characters that form no word.
-func secretHash(s *corev1.Secret) (string, error) {
+func secretHash(s *corev1.Secret) string {
 	fields := map[string]any{"kind": "Secret", "type": s.Type, "name": s.Name, "data": s.Data}
 	if s.Immutable != nil {
 		fields["immutable"] = *s.Immutable
 	}
-	text, err := json.Marshal(fields)
-	if err != nil {
-		return "", fmt.Errorf("hashing secret %s, %w", s.Name, err)
-	}
+	text, _ := json.Marshal(fields) // Plain data always encodes.
 	sum := sha256.Sum256(text)
-	return wordless.Replace(hex.EncodeToString(sum[:])[:10]), nil
+	return wordless.Replace(hex.EncodeToString(sum[:])[:10])
 }
 
 var wordless = strings.NewReplacer("0", "g", "1", "h", "3", "k", "a", "m", "e", "t")

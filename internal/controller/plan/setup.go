@@ -87,11 +87,7 @@ func hashOnly(object any) (any, error) {
 	if !ok || s.Annotations[annotationSecretHash] != "" && s.Data == nil {
 		return object, nil
 	}
-	hash, err := secretHash(s)
-	if err != nil {
-		return nil, err
-	}
-	s.ManagedFields, s.Labels, s.Annotations = nil, nil, map[string]string{annotationSecretHash: hash}
+	s.ManagedFields, s.Labels, s.Annotations = nil, nil, map[string]string{annotationSecretHash: secretHash(s)}
 	s.Data, s.StringData = nil, nil
 	return s, nil
 }

@@ -14,23 +14,18 @@ import (
 	"moult.dev/moult/internal/kind/plan"
 	"moult.dev/moult/internal/metrics"
 	"moult.dev/moult/internal/status"
-	"moult.dev/moult/internal/turn"
 )
 
-// report writes the status if it changed, and then emits the Events.
-func (p *pass) report(ctx context.Context, stored *unstructured.Unstructured) error {
+// report writes the status if it differs from before, and then emits the Events.
+func (p *pass) report(ctx context.Context, stored *unstructured.Unstructured, before *upgradev1.PlanStatus) error {
 	g := p.count()
 	metrics.SetStalled(p.Name(), g.Stalled())
 	status.SetPlanProgress(p.w.Plan, g, p.w.Now)
 	p.w.Plan.Status.ObservedGeneration = p.w.Plan.Generation
-	before := upgradev1.PlanStatus{}
-	turn.DecodeStatus(stored, &before)
 	if p.asking {
-		p.w.Plan.Status = before // The first status of a Plan has the version.
+		p.w.Plan.Status = *before // The first status of a Plan has the version.
 	}
-	return p.Report(ctx, stored, &before, &p.w.Plan.Status, func() {
-		p.Events.Emit(transitions(&before, p.w.Plan, p.problem)...)
-	})
+	return p.Report(ctx, stored, before, &p.w.Plan.Status, func() { p.Events.Emit(transitions(before, p.w.Plan, p.problem)...) })
 }
 
 // count writes the counts of turns to the status and the metrics. It returns the input of the conditions.
