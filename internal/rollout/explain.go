@@ -24,12 +24,12 @@ type Explanation struct {
 
 // Verdict is the result of one check for a unit.
 type Verdict struct {
-	// Check is the name of the check.
-	Check string
+	// Name of the check.
+	Name string `json:"name"`
 	// Reason why the check does not let the unit start; empty when it does.
-	Reason v1alpha1.Reason
+	Reason v1alpha1.Reason `json:"reason,omitempty"`
 	// Message says the same to people.
-	Message string
+	Message string `json:"message,omitempty"`
 }
 
 // Step is a unit that waits for its start, with Decide's answer.
@@ -68,7 +68,7 @@ func Explain(s Strategy, units []Unit, fleet Fleet, now time.Time, node string) 
 		e.Place, e.Wave = i+1, p.waveOf(c)
 		for _, check := range p.checks {
 			reason, message := check.apply(p, c)
-			e.Verdicts = append(e.Verdicts, Verdict{Check: check.name, Reason: reason, Message: message})
+			e.Verdicts = append(e.Verdicts, Verdict{check.name, reason, message})
 		}
 		return e
 	}

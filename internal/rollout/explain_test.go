@@ -20,7 +20,7 @@ func refusing(e *Explanation) []string {
 	var all []string
 	for _, v := range e.Verdicts {
 		if v.Reason != "" {
-			all = append(all, v.Check+"="+string(v.Reason))
+			all = append(all, v.Name+"="+string(v.Reason))
 		}
 	}
 	return all

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
 	"moult.dev/moult/api/v1alpha1"
 )
 
@@ -73,23 +76,14 @@ func (p *pass) failed(u *Unit) Wait {
 }
 
 // defaults of v1alpha1.Retries.
-const (
-	backoff    = time.Minute
-	maxBackoff = time.Hour
-)
+var backoff, maxBackoff = metav1.Duration{Duration: time.Minute}, metav1.Duration{Duration: time.Hour}
 
 // RetryAt returns when a turn that failed at this time is retried; failures is how many failed in a row. Zero means never.
 func RetryAt(r *v1alpha1.Retries, failures int32, at time.Time) time.Time {
 	if r == nil || failures > r.Limit {
 		return time.Time{}
 	}
-	wait, most := backoff, maxBackoff
-	if r.Backoff != nil {
-		wait = r.Backoff.Duration
-	}
-	if r.MaxBackoff != nil {
-		most = r.MaxBackoff.Duration
-	}
+	wait, most := ptr.Deref(r.Backoff, backoff).Duration, ptr.Deref(r.MaxBackoff, maxBackoff).Duration
 	for i := int32(1); i < failures && wait < most; i++ {
 		wait += min(wait, most-wait) // Doubling would exceed the maximum, or overflow.
 	}

@@ -36,3 +36,16 @@ func draining(o *corev1.Node, claims []v1alpha1.Claim) bool {
 	}
 	return false
 }
+
+// SharedHostnames returns the values of the label kubernetes.io/hostname that several Nodes have.
+func SharedHostnames(nodes []*corev1.Node) map[string]bool {
+	seen, shared := make(map[string]bool, len(nodes)), map[string]bool{}
+	for _, n := range nodes {
+		if hostname := n.Labels[corev1.LabelHostname]; hostname != "" && seen[hostname] {
+			shared[hostname] = true
+		} else {
+			seen[hostname] = true
+		}
+	}
+	return shared
+}

@@ -178,7 +178,7 @@ type Node struct {
 	// Draining is true from the claim for a drain until the drain is complete. Until then the workloads gate can't see all
 	// evicted pods.
 	Draining bool
-	// readiness is that of Conditions, if NewNode computed it. Then the node must not change.
+	// readiness is that of Conditions, if NewNode computed it. Then its Conditions must not change.
 	readiness readiness
 
 	Name string

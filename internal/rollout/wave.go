@@ -3,6 +3,7 @@
 package rollout
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -25,7 +26,7 @@ type waves struct {
 	// current is the index of the wave whose units may start, with those of earlier ones.
 	current int
 	reason  v1alpha1.Reason
-	// soaksSince is the time from which the current wave soaks.
+	// soaksSince is the time from which the current wave soaks. waveSoaked sets it.
 	soaksSince time.Time
 	// waiting caches the message for the units of each later wave.
 	waiting []string
@@ -208,7 +209,7 @@ func (p *pass) findCurrentWave() {
 	index, before := p.storedWave()
 	for ; ; index, before = index+1, nil {
 		if state, message := p.waveState(index, before); state != "" {
-			p.wave.current, p.wave.reason = index, waveReasons[state]
+			p.wave.current, p.wave.reason = index, cmp.Or(waveReasons[state], v1alpha1.ReasonWavePending)
 			p.wave.status = p.waveStatus(index, before, state, message)
 			return
 		}

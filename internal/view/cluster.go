@@ -22,8 +22,8 @@ type Cluster struct {
 	plans        []upgradev1.Plan
 	daemons      Daemons
 	nodeRollouts []v1alpha1.NodeRollout
-	nodes        []*corev1.Node                  // in the order of their names; nil if they may not be read
-	named        map[string]*corev1.Node         // the nodes by name
+	nodes        []*corev1.Node // in the order of their names; nil if they may not be read
+	nodeByName   map[string]*corev1.Node
 	budgets      []v1alpha1.NodeDisruptionBudget // by name, without those that are being deleted
 	fleet        rollout.Fleet                   // the nodes and budgets, as the engine sees them
 	ownNode      string                          // the node that the operator runs on; empty if unknown
@@ -39,10 +39,10 @@ func See(plans []upgradev1.Plan, nodes []corev1.Node, budgets []v1alpha1.NodeDis
 	if nodes == nil {
 		return c
 	}
-	c.nodes, c.named = make([]*corev1.Node, len(nodes)), make(map[string]*corev1.Node, len(nodes))
+	c.nodes, c.nodeByName = make([]*corev1.Node, len(nodes)), make(map[string]*corev1.Node, len(nodes))
 	c.fleet.Nodes = make(map[string]*rollout.Node, len(nodes))
 	for i := range nodes {
-		c.nodes[i], c.named[nodes[i].Name] = &nodes[i], &nodes[i]
+		c.nodes[i], c.nodeByName[nodes[i].Name] = &nodes[i], &nodes[i]
 		c.fleet.Nodes[nodes[i].Name] = rollout.NewNode(&nodes[i])
 	}
 	slices.SortFunc(c.nodes, func(a, b *corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
@@ -81,7 +81,7 @@ func (c *Cluster) claimOn(node string, uid types.UID) *v1alpha1.Claim {
 
 // addNodeState adds the Node's own state to its line.
 func (c *Cluster) addNodeState(line *Node) {
-	if n := c.named[line.Node]; n != nil {
+	if n := c.nodeByName[line.Node]; n != nil {
 		line.NotReady, line.Cordoned = !IsNodeReady(n), n.Spec.Unschedulable
 	}
 }

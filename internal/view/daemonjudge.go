@@ -194,7 +194,7 @@ func (d *daemonSet) listAtRest() {
 	}
 }
 
-// listStatus adds the nodes that the status lists.
+// listStatus adds the nodes that the status lists. A node in no phase has failed.
 func (d *daemonSet) listStatus() {
 	d.nodes = d.listed
 	for i := range d.nodes {

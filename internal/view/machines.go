@@ -200,7 +200,7 @@ func (u *machines) line(m *machineUnit, wait *rollout.Wait) Node {
 	if m.turn != nil {
 		line.Phase, line.Started, line.Message = v1alpha1.Phase(t.Phase), &t.Since, replacedBy(t, line.Message)
 	}
-	if n := u.cluster.named[line.Node]; n != nil && u.of.Spec.Replacement.ImageMatch == v1alpha1.ImageMatchOSImage {
+	if n := u.cluster.nodeByName[line.Node]; n != nil && u.of.Spec.Replacement.ImageMatch == v1alpha1.ImageMatchOSImage {
 		line.Version = n.Status.NodeInfo.OSImage
 		if u.image != line.Version && line.State != v1alpha1.UnitUpdated {
 			line.Target = u.image

@@ -53,13 +53,7 @@ func (c *Cluster) plan(p *upgradev1.Plan, named string, preview *Supposition) *p
 	}
 	complete := u.conditions.complete
 	w.Ready = preview != nil || complete != nil && complete.Reason != upgradev1.ReasonNotReady
-	w.Fleet, w.OwnNode, w.Now, w.SharedHostnames = c.fleet, c.ownNode, c.now, map[string]bool{}
-	for _, n := range c.nodes {
-		if hostname, ok := n.Labels[corev1.LabelHostname]; ok {
-			_, again := w.SharedHostnames[hostname]
-			w.SharedHostnames[hostname] = again
-		}
-	}
+	w.Fleet, w.OwnNode, w.Now, w.SharedHostnames = c.fleet, c.ownNode, c.now, rollout.SharedHostnames(c.nodes)
 	turns := w.Units(c.nodes, nil, nil)
 	if preview != nil && preview.Unresolved {
 		for _, t := range turns { // What is in a turn starts over.

@@ -216,7 +216,7 @@ type Waits struct {
 	Nodes   []Node
 }
 
-// WaitsOf groups the nodes that wait by their reason, in the order of their start. Those without a reason are next.
+// WaitsOf groups the nodes that wait by their reason, in the order of their start. Nodes without a reason have the reason Next.
 func WaitsOf(nodes []Node) (all []Waits) {
 	for _, n := range nodes {
 		if n.State != v1alpha1.UnitOutdated {

@@ -108,14 +108,9 @@ type Pod struct {
 }
 
 // Check is one rule and its result for a node.
-type Check struct {
-	Name string `json:"name"`
-	// Reason why the node may not start; empty if it may.
-	Reason  v1alpha1.Reason `json:"reason,omitempty"`
-	Message string          `json:"message,omitempty"`
-}
+type Check = rollout.Verdict
 
-// Remark is about one rollout or budget.
+// Remark is a message about one rollout or budget.
 type Remark struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
@@ -135,7 +130,7 @@ const (
 
 // Why explains one node. It returns false if there is no such node.
 func (c *Cluster) Why(name string) (Why, bool) {
-	n := c.named[name]
+	n := c.nodeByName[name]
 	if n == nil {
 		return Why{}, false
 	}
@@ -167,9 +162,7 @@ func (p *Part) addChecks(e rollout.Explanation) {
 		return
 	}
 	p.Wave, p.Place, p.Asking, p.Ahead = e.Wave, e.Place, e.Asking, e.Ahead[:min(len(e.Ahead), maxAhead)]
-	for _, v := range e.Verdicts {
-		p.Checks = append(p.Checks, Check{Name: v.Check, Reason: v.Reason, Message: v.Message})
-	}
+	p.Checks = append(p.Checks, e.Verdicts...)
 }
 
 // Waits reports whether a check keeps the node from starting.

@@ -49,6 +49,7 @@ var layers = []layer{
 		"k8s.io/apimachinery/pkg/types",
 		"k8s.io/apimachinery/pkg/util/intstr",
 		"k8s.io/apimachinery/pkg/util/sets",
+		"k8s.io/utils/ptr",
 	}},
 
 	{path: "internal/kind/quantity", pure: true, others: []string{"k8s.io/apimachinery/pkg/api/resource"}},

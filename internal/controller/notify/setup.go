@@ -7,11 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"reflect"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -111,25 +111,14 @@ func (c *Controller) all(ctx context.Context, _ ...client.Object) []reconcile.Re
 
 // ofRollout returns the requests for a change of a rollout: none if it has the notifications that it had.
 func (c *Controller) ofRollout(ctx context.Context, objects ...client.Object) []reconcile.Request {
-	if len(objects) == 2 && reflect.DeepEqual(historyOf(objects[0]), historyOf(objects[1])) {
-		return nil // Most changes, before more is read.
+	if len(objects) == 2 && equality.Semantic.DeepEqual(rolloutOf(objects[0]).History, rolloutOf(objects[1]).History) {
+		return nil // The configuration need not be read.
 	}
 	requests := c.all(ctx)[1:]
 	if len(requests) == 0 || len(objects) == 2 && slices.Equal(idsOf(objects[0]), idsOf(objects[1])) {
 		return nil
 	}
 	return requests
-}
-
-// historyOf returns the history of a rollout, as the cache holds it.
-func historyOf(o client.Object) (history any) {
-	switch o := o.(type) {
-	case *unstructured.Unstructured:
-		history, _, _ = unstructured.NestedFieldNoCopy(o.Object, "status", "history")
-	case *edsv1.ExtendedDaemonSet:
-		history = o.Status.History
-	}
-	return history
 }
 
 func idsOf(o client.Object) (ids []string) {

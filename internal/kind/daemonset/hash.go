@@ -23,7 +23,7 @@ var (
 
 // TemplateHash returns the hash of a template: the hexadecimal MD5 of its JSON, without its name, as k8s.io/api v0.31.1
 // writes it. ExtendedDaemonSet wrote the same hash on its objects. Newer fields are
-// part of the hash when they are set.
+// part of the hash when they are set. It panics if the template does not marshal, which no template of the API server does.
 func TemplateHash(t *corev1.PodTemplateSpec) string {
 	t = t.DeepCopy()
 	t.Name = ""
@@ -35,7 +35,7 @@ func TemplateHash(t *corev1.PodTemplateSpec) string {
 	}
 	raw, err := json.Marshal(t)
 	if err != nil {
-		panic(err) // A template always marshals.
+		panic(err)
 	}
 	sum := md5.Sum(bytes.ReplaceAll(raw, unsetJSON, unsetJSON31))
 	return hex.EncodeToString(sum[:])

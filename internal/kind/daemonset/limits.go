@@ -27,7 +27,7 @@ func Count(v *intstr.IntOrString, of int) int {
 // since is when the slow start began. next is when the limit grows by the clock alone; zero: never. The increase is at least one pod.
 func CreationLimit(ru *edsv1.ExtendedDaemonSetSpecStrategyRollingUpdate, since, now time.Time, nodes int) (limit int, next time.Time) {
 	most, increase := int64(*ru.MaxParallelPodCreation), int64(max(1, Count(ru.SlowStartAdditiveIncrease, nodes)))
-	interval := ru.SlowStartIntervalDuration.Duration
+	interval := max(ru.SlowStartIntervalDuration.Duration, 1) // Validate refuses 0.
 	intervals := min(int64(max(0, now.Sub(since))/interval), math.MaxInt32) + 1
 	if intervals*increase >= most {
 		return int(most), time.Time{}

@@ -348,9 +348,7 @@ func (t *Unit) finish(w *World) {
 			t.WakeAt(next)
 			return
 		}
-		if soaked := nodeturn.SoakEnd(&w.Fleet, s, t.Node.Name, since); soaked.After(end) {
-			end = soaked
-		}
+		end = rollout.Later(end, nodeturn.SoakEnd(&w.Fleet, s, t.Node.Name, since))
 	}
 	switch {
 	case !w.Now.Before(end):
