@@ -162,10 +162,11 @@ func (s *settings) complete() error {
 
 // restConfig finds the API server.
 func (s *settings) restConfig() (*rest.Config, error) {
-	config, err := rest.InClusterConfig()
+	find := rest.InClusterConfig
 	if s.kubeconfig != "" {
-		config, err = clientcmd.BuildConfigFromFlags("", s.kubeconfig)
+		find = func() (*rest.Config, error) { return clientcmd.BuildConfigFromFlags("", s.kubeconfig) }
 	}
+	config, err := find()
 	if err != nil {
 		return nil, fmt.Errorf("finding the API server (is $KUBECONFIG set?), %w", err)
 	}

@@ -92,14 +92,14 @@ func newNodeClient(config *rest.Config, as ReadAsNode, name string, log logr.Log
 }
 
 // read reads as the preferred identity, and if that is forbidden as the other.
-func read[T any](c *nodeClient, as func(metadata.Getter) (T, error)) (T, error) {
+func read[T any](c *nodeClient, get func(metadata.Getter) (T, error)) (T, error) {
 	preferred := int(c.preferred.Load())
-	got, err := as(c.readers[preferred])
+	got, err := get(c.readers[preferred])
 	if !apierrors.IsForbidden(err) || len(c.readers) == 1 {
 		return got, err
 	}
 	other := 1 - preferred
-	got, otherErr := as(c.readers[other])
+	got, otherErr := get(c.readers[other])
 	if apierrors.IsForbidden(otherErr) {
 		return got, fmt.Errorf("reading as system:node:%s needs Kubernetes 1.36 or newer, and reading directly needs config/hostupdate/direct-reads: %w; %w",
 			c.name, err, otherErr)

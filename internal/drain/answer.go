@@ -25,7 +25,7 @@ func outcomeOfAnswer(v *Verdict, err error) Outcome {
 		// The deletion of the namespace deletes the pod. Evictions are forbidden until then.
 		o.State, o.Message = Terminating, "its namespace is being deleted"
 	case blocked(err):
-		cause, _ := apierrors.StatusCause(err, policyv1.DisruptionBudgetCause) // It counts the healthy pods.
+		cause, _ := apierrors.StatusCause(err, policyv1.DisruptionBudgetCause) // Its message has the number of healthy pods.
 		o.State, o.Err = Blocked, err
 		o.Budget, o.Message = blockingBudget(v.Pod.Namespace, err, cause.Message), strings.TrimSpace(err.Error()+" "+cause.Message)
 	default:

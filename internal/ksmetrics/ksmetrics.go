@@ -39,11 +39,11 @@ func New(r client.Reader, leader func() bool) http.Handler {
 		}
 		registry := prometheus.NewRegistry()
 		registry.MustRegister(collector(func(to chan<- prometheus.Metric) {
-			for _, d := range daemonsets.Items {
-				send(to, &d, ofDaemonSet(&d))
+			for i := range daemonsets.Items {
+				send(to, &daemonsets.Items[i], ofDaemonSet(&daemonsets.Items[i]))
 			}
-			for _, rs := range replicasets.Items {
-				send(to, &rs, ofReplicaSet(&rs))
+			for i := range replicasets.Items {
+				send(to, &replicasets.Items[i], ofReplicaSet(&replicasets.Items[i]))
 			}
 			labels := prometheus.Labels{"leader": strconv.FormatBool(leader())}
 			to <- gauge(metric{"eds_controller_leader", "1, with whether this process leads the controllers.", 1, labels})

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/utils/ptr"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
@@ -38,7 +39,7 @@ failed, and otherwise the revision that was active before.`,
 		return c.rollback(ctx, src, eds.Name, to)
 	})
 	cmd.Flags().StringVar(&to, "to-revision", "", "The revision: the name of its ExtendedDaemonSetReplicaSet, or its number in kubectl eds history.")
-	_ = cmd.RegisterFlagCompletionFunc("to-revision", c.completeRevision) // The flag is there.
+	utilruntime.Must(cmd.RegisterFlagCompletionFunc("to-revision", c.completeRevision))
 	return cmd
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 
 	"moult.dev/moult/internal/cli/text"
 )
@@ -28,7 +29,7 @@ func (c *Choice) Add(cmd *cobra.Command, name, usage string, values ...string) {
 
 func add(cmd *cobra.Command, v pflag.Value, name, short, usage string, values []string) {
 	cmd.PersistentFlags().VarP(v, name, short, usage)
-	_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // It fails only without the flag.
+	utilruntime.Must(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)))
 }
 
 // Set implements pflag.Value.

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/client-go/tools/cache"
-
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cli/source"
@@ -310,9 +308,8 @@ func needs(s *shown) []need {
 func drawNeeds(s *shown) (l text.Lines) {
 	for i, n := range needs(s) {
 		l.AddWhen(i == 0, text.Bold.Of("Needs a person"))
-		name := cache.NewObjectName(n.Namespace, n.Name).String()
 		l.Add(
-			text.Red.Of("  ! "), text.Plain.Of(n.Kind+" "), text.Bold.Of(name), text.Plain.Of(": "+n.Message),
+			text.Red.Of("  ! "), text.Plain.Of(n.Kind+" "), text.Bold.Of(n.FullName()), text.Plain.Of(": "+n.Message),
 			text.Dim.When(n.Command != "", "  (%s)", n.Command),
 		)
 	}

@@ -39,7 +39,7 @@ func isObjectNotFound(err error) bool {
 	return ok && apierrors.IsNotFound(err) && answer.Status().Details != nil && answer.Status().Details.Name != ""
 }
 
-// NotFound is the error that there is no object of the name and any of these kinds. It lists namespaces that have one.
+// NotFound is the error that no object of these kinds has the name. There is at least one kind. It lists namespaces that have one.
 func (src *Source) NotFound(ctx context.Context, name string, kinds ...*Kind) error {
 	k := kinds[0]
 	switch {

@@ -17,7 +17,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/ptr"
 )
 
 // Feed keeps objects up to date by watches, for commands that follow them. Reads of its Source begin the watches.
@@ -39,7 +38,7 @@ type watched struct {
 	failed chan error
 	// denied is why the list may not be read.
 	denied error
-	// trouble is why the list may be out of date; nil, or nil inside, if it is not.
+	// trouble is why the list may be out of date; nil if it is not.
 	trouble atomic.Pointer[error]
 }
 
@@ -112,22 +111,22 @@ func (f *Feed) objects(ctx context.Context, name string, from listWatch, transfo
 // reads.
 func (f *Feed) Trouble() error {
 	for _, name := range slices.Sorted(maps.Keys(f.watched)) {
-		if err := ptr.Deref(f.watched[name].trouble.Load(), nil); err != nil {
-			return err
+		if err := f.watched[name].trouble.Load(); err != nil {
+			return *err
 		}
 	}
 	return nil
 }
 
 // report notes that a watch has news, or its trouble.
-func (f *Feed) report(w *watched, trouble error) {
-	w.trouble.Store(&trouble)
+func (f *Feed) report(w *watched, trouble *error) {
+	w.trouble.Store(trouble)
 	f.wake()
 }
 
 // recovered notes that a list or watch began again, if there is no error.
 func (f *Feed) recovered(w *watched, err error) {
-	if err == nil && ptr.Deref(w.trouble.Load(), nil) != nil {
+	if err == nil && w.trouble.Load() != nil {
 		f.report(w, nil)
 	}
 }
@@ -145,7 +144,7 @@ func (f *Feed) watchFailed(w *watched, err error) {
 		return
 	}
 	if w.informer.HasSynced() || !isHidden(err) {
-		f.report(w, err)
+		f.report(w, &err)
 	}
 	select {
 	case w.failed <- err:

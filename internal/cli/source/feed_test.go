@@ -135,7 +135,7 @@ func TestRunSurvivesARefusal(t *testing.T) {
 func TestTroubleOfOneWatch(t *testing.T) {
 	f := &Feed{watched: map[string]*watched{"a": {}, "b": {}}, changed: make(chan struct{}, 1)}
 	broken := errors.New("broken")
-	f.report(f.watched["a"], broken)
+	f.report(f.watched["a"], &broken)
 	f.report(f.watched["b"], nil)
 	f.recovered(f.watched["a"], broken)
 	if err := f.Trouble(); !errors.Is(err, broken) {

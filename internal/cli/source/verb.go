@@ -9,8 +9,6 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/metadata"
-
-	"moult.dev/moult/internal/cli/text"
 )
 
 // allNamespaces is the flag of commands that show objects of all namespaces.
@@ -75,7 +73,10 @@ func Complete(cluster Config, kinds ...*Kind) cobra.CompletionFunc {
 			namespace = ""
 		}
 		for i, k := range kinds {
-			objects := client.Resource(k.Resource).Namespace(text.When(k.Namespaced, "%s", namespace))
+			var objects metadata.ResourceInterface = client.Resource(k.Resource)
+			if k.Namespaced {
+				objects = client.Resource(k.Resource).Namespace(namespace)
+			}
 			// What can't be listed is not offered.
 			_ = Each(cmd.Context(), objects, metav1.ListOptions{}, func(o *metav1.PartialObjectMetadata) {
 				name := o.Name
