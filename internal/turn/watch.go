@@ -82,12 +82,12 @@ func RolloutsOfNode(c client.Reader, kind schema.GroupVersionKind, namespace str
 		}
 		EachRollout(ctx, c, kind, namespace, func(r *unstructured.Unstructured) {
 			selects := func(o client.Object) bool { return nodeSelector(r).Matches(labels.Set(o.GetLabels())) }
-			mayChange := slices.ContainsFunc(objects, func(o client.Object) bool { return mayMatch(r, o.GetLabels()) })
+			mayConcern := slices.ContainsFunc(objects, func(o client.Object) bool { return mayMatch(r, o.GetLabels()) })
 			switch {
-			case !mayChange && len(found) == 0: // The node is of no concern to this rollout. The other cases take longer.
+			case !mayConcern && len(found) == 0: // The rollout does not select the node. The other cases take longer.
 			case !own(r):
 				delete(found, client.ObjectKeyFromObject(r))
-			case mayChange && !IsInvalid(r) && slices.ContainsFunc(objects, selects):
+			case mayConcern && !IsInvalid(r) && slices.ContainsFunc(objects, selects):
 				found[client.ObjectKeyFromObject(r)] = true
 			}
 		})

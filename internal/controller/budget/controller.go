@@ -121,7 +121,7 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	for i := range budgets {
 		b := &budgets[i]
 		if s.Generations[b.UID] < b.Generation { // The snapshot does not show it yet.
-			result.RequeueAfter = coalesce
+			result.RequeueAfter = min(cmp.Or(result.RequeueAfter, coalesce), coalesce)
 			continue
 		}
 		of, found := slices.BinarySearchFunc(s.Budgets, b.Name, func(of rollout.Budget, name string) int { return strings.Compare(of.Name, name) })
