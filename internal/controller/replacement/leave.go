@@ -31,6 +31,7 @@ func (c *Controller) forget(ctx context.Context, key types.NamespacedName, store
 	c.memos.Delete(key)
 	c.Works.StopExcept(key, nil)
 	if stored == nil {
+		c.Forget(key)
 		metrics.ForgetNodeRollout(key)
 	}
 	s, err := c.Fleet.Snapshot(ctx)
