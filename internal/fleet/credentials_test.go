@@ -200,8 +200,8 @@ func TestAlertsGateReadsSecretAgain(t *testing.T) {
 			step.change()
 		}
 		p.query(t.Context())
-		if v.reads != step.reads || len(v.seen) != step.queries || (p.err != nil) != step.failed {
-			t.Errorf("%s: %d reads, %d queries, %v", step.name, v.reads, len(v.seen), p.err)
+		if v.reads != step.reads || len(v.seen) != step.queries || p.failed != step.failed {
+			t.Errorf("%s: %d reads, %d queries, %q", step.name, v.reads, len(v.seen), p.failure)
 		}
 	}
 }

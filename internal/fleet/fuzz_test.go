@@ -66,8 +66,8 @@ func FuzzPrometheus(f *testing.F) {
 		p.query(t.Context())
 		closed, _ := p.judge()
 		// The library also reads an answer without a status. The form of the result tells whether it is one.
-		if (p.err != nil || len(p.active) > 0) != (closed.Gate != "") || p.err == nil && !strings.Contains(answer, `"vector"`) {
-			t.Errorf("%v, %v: %+v", p.active, p.err, closed)
+		if (p.failed || len(p.active) > 0) != (closed.Gate != "") || !p.failed && !strings.Contains(answer, `"vector"`) {
+			t.Errorf("%v, %q: %+v", p.active, p.failure, closed)
 		}
 		if utf8.RuneCountInString(closed.Message) > (named+1)*(longest+50) {
 			t.Errorf("a message of %d characters", utf8.RuneCountInString(closed.Message))

@@ -44,8 +44,8 @@ type poller struct {
 	// answered is the time of the last valid answer, and active its number of alerts by name.
 	answered time.Time
 	active   map[string]int
-	// err is the error of the last query, if it failed, and failure says so. Each snapshot asks for it, and the error may quote megabytes.
-	err     error
+	// failed is true if the last query failed, and failure says why. The error itself may quote megabytes.
+	failed  bool
 	failure string
 	// shown is the verdict after the last query.
 	shown alertsVerdict
@@ -154,7 +154,7 @@ func (p *poller) recordAnswer(all model.Vector, err error) {
 	}
 	p.mu.Lock()
 	before, shown := p.verdict(), p.shown // The answer before may have become overdue since the last query.
-	p.err = err
+	p.failed = err != nil
 	if err != nil {
 		p.failure = "Prometheus does not answer: " + short(err.Error())
 	}
@@ -187,11 +187,11 @@ func (p *poller) verdict() alertsVerdict {
 		return alertsVerdict{closed: rollout.Block{Gate: reason, Message: message}}
 	}
 	switch {
-	case p.answered.IsZero() && p.err == nil:
+	case p.answered.IsZero() && !p.failed:
 		return closed(v1alpha1.ReasonAlertsUnreachable, "Prometheus has not been queried yet")
 	case p.isOverdue(p.gates.clock.Now()):
 		message := p.failure
-		if p.err == nil {
+		if !p.failed {
 			message = "Prometheus does not answer: the last answer was at " + p.answered.UTC().Format(time.RFC3339)
 		}
 		if p.gate.WhenUnreachable == v1alpha1.UnreachableOpen {

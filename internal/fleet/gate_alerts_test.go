@@ -83,7 +83,7 @@ func (b *bench) asks(from *v1alpha1.NodeDisruptionBudget) string {
 	b.eventually("Prometheus is queried", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		return !p.answered.IsZero() || p.err != nil
+		return !p.answered.IsZero() || p.failed
 	})
 	cancel()
 	running.Wait()

@@ -51,14 +51,14 @@ func FuzzDecode(f *testing.F) {
 			isStable(t, r, &v1alpha1.NodeRollout{}, func(u *unstructured.Unstructured) (any, error, error) { return Decode(u) })
 		}
 		p := &upgradev1.Plan{}
-		malformed, err = DecodeInto(stored, p, &p.Status)
+		malformed, err = DecodeInto(stored, p, &p.Spec, &p.Status)
 		if err == nil && malformed != nil && !reflect.ValueOf(p.Spec).IsZero() {
 			t.Errorf("%v, and its spec is read: %+v", malformed, p.Spec)
 		}
 		if err == nil && malformed == nil {
 			isStable(t, p, nil, func(u *unstructured.Unstructured) (any, error, error) {
 				p := &upgradev1.Plan{}
-				malformed, err := DecodeInto(u, p, &p.Status)
+				malformed, err := DecodeInto(u, p, &p.Spec, &p.Status)
 				return p, malformed, err
 			})
 		}

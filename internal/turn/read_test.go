@@ -20,7 +20,7 @@ func TestHostileQuantity(t *testing.T) {
 		"status": map[string]any{"latestVersion": "v1"},
 	}}
 	plan := &upgradev1.Plan{}
-	malformed, err := DecodeInto(stored, plan, &plan.Status)
+	malformed, err := DecodeInto(stored, plan, &plan.Spec, &plan.Status)
 	if err != nil || malformed == nil || !strings.Contains(malformed.Error(), "spec.upgrade.envs[0].valueFrom.resourceFieldRef.divisor: ") {
 		t.Errorf("malformed is %v, %v", malformed, err)
 	}

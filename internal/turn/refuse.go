@@ -5,6 +5,7 @@ package turn
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -26,29 +27,35 @@ func (e *Engine) Refuses(ctx context.Context, key types.NamespacedName, stored *
 	}
 	metrics.SetStalled(metrics.Rollout{Kind: e.Kind, NamespacedName: key}, true)
 	e.Waiting.Set(key, true) // A change of the definition wakes it.
-	changed := stored.DeepCopy()
-	conditions, _, _ := unstructured.NestedSlice(changed.Object, "status", "conditions")
+	present := map[string]any{}
+	if err := ReadField(stored, "status", &present); err != nil {
+		return true, fmt.Errorf("reading conditions, %w", err)
+	}
+	before, _ := present["conditions"].([]any)
+	conditions := slices.Clone(before)
 	for _, want := range [][2]string{{v1alpha1.ConditionReady, "False"}, {v1alpha1.ConditionReconciling, "False"}, {v1alpha1.ConditionStalled, "True"}} {
 		i := slices.IndexFunc(conditions, func(c any) bool {
 			fields, _ := c.(map[string]any)
 			return fields["type"] == want[0]
 		})
+		c := map[string]any{"type": want[0]}
 		if i < 0 {
-			i, conditions = len(conditions), append(conditions, map[string]any{"type": want[0]})
+			i, conditions = len(conditions), append(conditions, c)
 		}
-		c, _ := conditions[i].(map[string]any)
+		old, _ := conditions[i].(map[string]any)
+		maps.Copy(c, old)
 		if c["status"] != want[1] {
 			c["status"], c["lastTransitionTime"] = want[1], e.Clock.Now().UTC().Format(time.RFC3339)
 		}
 		c["reason"], c["message"] = v1alpha1.ReasonDefinitionIncomplete, why.Error()
+		conditions[i] = c
 	}
-	if err := unstructured.SetNestedSlice(changed.Object, conditions, "status", "conditions"); err != nil {
-		return true, fmt.Errorf("writing conditions, %w", err)
-	}
-	if equality.Semantic.DeepEqual(stored.Object, changed.Object) {
+	if equality.Semantic.DeepEqual(before, conditions) {
 		return true, nil
 	}
-	if err := e.Client.Status().Patch(ctx, changed, client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{})); err != nil {
+	changed := Copy(stored)
+	present["conditions"], changed.Object["status"] = conditions, present
+	if err := e.Client.Status().Patch(ctx, changed, PatchFrom(stored)); err != nil {
 		return true, client.IgnoreNotFound(fmt.Errorf("writing conditions, %w", err))
 	}
 	return true, nil

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"moult.dev/moult/api/v1alpha1"
@@ -158,13 +157,9 @@ func (p *Pass[T]) Report(ctx context.Context, stored *unstructured.Unstructured,
 
 // WriteStatus writes the status, and returns the written rollout. It fails with a conflict if the rollout has changed since it was read.
 func (p *Pass[T]) WriteStatus(ctx context.Context, stored *unstructured.Unstructured, after any) (*unstructured.Unstructured, error) {
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(after)
-	if err != nil {
-		return nil, fmt.Errorf("writing status, %w", err)
-	}
-	changed := stored.DeepCopy()
-	changed.Object["status"] = content
-	if err := p.Client.Status().Patch(ctx, changed, client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{})); err != nil {
+	changed := Copy(stored)
+	changed.Object["status"] = after
+	if err := p.Client.Status().Patch(ctx, changed, PatchFrom(stored)); err != nil {
 		return nil, fmt.Errorf("writing status, %w", err)
 	}
 	p.Reports.Written(p.UID, changed.GetResourceVersion(), p.Now)

@@ -9,10 +9,8 @@ import (
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -24,11 +22,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
-	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/fleet"
 	"moult.dev/moult/internal/node"
-	"moult.dev/moult/internal/status"
 )
 
 // MapFunc returns the rollouts to wake for an object. objects are its states before and after a change.
@@ -81,13 +77,13 @@ func RolloutsOfNode(c client.Reader, kind schema.GroupVersionKind, namespace str
 			}
 		}
 		EachRollout(ctx, c, kind, namespace, func(r *unstructured.Unstructured) {
-			selects := func(o client.Object) bool { return nodeSelector(r).Matches(labels.Set(o.GetLabels())) }
-			mayConcern := slices.ContainsFunc(objects, func(o client.Object) bool { return mayMatch(r, o.GetLabels()) })
+			of := outlineOf(r)
+			selects := slices.ContainsFunc(objects, func(o client.Object) bool { return of.selector.Matches(labels.Set(o.GetLabels())) })
 			switch {
-			case !mayConcern && len(found) == 0: // The rollout does not select the node. The other cases take longer.
+			case !selects && len(found) == 0: // Most rollouts. The other cases take longer.
 			case !own(r):
 				delete(found, client.ObjectKeyFromObject(r))
-			case mayConcern && !IsInvalid(r) && slices.ContainsFunc(objects, selects):
+			case selects && !of.isInvalid:
 				found[client.ObjectKeyFromObject(r)] = true
 			}
 		})
@@ -136,33 +132,6 @@ func EachRollout(ctx context.Context, c client.Reader, kind schema.GroupVersionK
 	}
 }
 
-// mayMatch reports whether the labels of a node have each of a rollout's matchLabels. To read all of a selector takes many times as long.
-func mayMatch(r *unstructured.Unstructured, of map[string]string) bool {
-	content, _, _ := unstructured.NestedFieldNoCopy(r.Object, "spec", "nodeSelector", "matchLabels")
-	wanted, _ := content.(map[string]any) // nodeSelector refuses any other type.
-	for key, value := range wanted {
-		if have, ok := of[key]; !ok || value != have {
-			return false
-		}
-	}
-	return true
-}
-
-// nodeSelector returns the selector of a rollout. A malformed or missing selector selects nothing.
-func nodeSelector(r *unstructured.Unstructured) labels.Selector {
-	var typed struct {
-		Spec struct {
-			NodeSelector *metav1.LabelSelector `json:"nodeSelector"`
-		} `json:"spec"`
-	}
-	err := runtime.DefaultUnstructuredConverter.FromUnstructured(r.Object, &typed)
-	selector, invalid := metav1.LabelSelectorAsSelector(typed.Spec.NodeSelector)
-	if err != nil || invalid != nil {
-		return labels.Nothing()
-	}
-	return selector
-}
-
 // changed filters updates by matters, and lets all other events through.
 func changed(matters func(old, now client.Object) bool) predicate.Funcs {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool { return matters(e.ObjectOld, e.ObjectNew) }}
@@ -172,13 +141,7 @@ func changed(matters func(old, now client.Object) bool) predicate.Funcs {
 func IsInvalid(o client.Object) bool {
 	switch o := o.(type) {
 	case *unstructured.Unstructured:
-		content, _, _ := unstructured.NestedFieldNoCopy(o.Object, "status", "conditions")
-		conditions, _ := content.([]any)
-		return slices.ContainsFunc(conditions, func(content any) bool {
-			c, _ := content.(map[string]any)
-			return c["type"] == v1alpha1.ConditionStalled && c["status"] == "True" && c["observedGeneration"] == o.GetGeneration() &&
-				(c["reason"] == status.ReasonInvalid || c["reason"] == upgradev1.ReasonNotReady)
-		})
+		return outlineOf(o).isInvalid
 	case *edsv1.ExtendedDaemonSet:
 		c := edsv1.TrueCondition(o.Status.Conditions, edsv1.ConditionStalled)
 		return c != nil && c.Reason == edsv1.ReasonInvalidSpec && o.Status.ObservedGeneration == o.Generation
@@ -209,14 +172,14 @@ func rolloutChanged(old, now client.Object) bool {
 }
 
 // approvalOf returns what the status of a rollout says about its last approval.
-func approvalOf(o client.Object) (approval any) {
+func approvalOf(o client.Object) *v1alpha1.WaveApproval {
 	switch o := o.(type) {
 	case *unstructured.Unstructured:
-		approval, _, _ = unstructured.NestedFieldNoCopy(o.Object, "status", "approval")
+		return outlineOf(o).approval
 	case *edsv1.ExtendedDaemonSet:
-		approval = o.Status.Approval
+		return o.Status.Approval
 	}
-	return approval
+	return nil
 }
 
 // NodeChanged filters out heartbeats. The cache has trimmed the Nodes, so every difference that remains matters.

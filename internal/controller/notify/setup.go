@@ -145,7 +145,7 @@ func rolloutOf(o client.Object) notification.Rollout {
 		var status struct {
 			History []v1alpha1.Run `json:"history"`
 		}
-		turn.DecodeStatus(o, &status)
+		_ = turn.ReadField(o, "status", &status) // What can't be read is no run.
 		r.Kind, r.History = o.GetKind(), status.History
 	case *edsv1.ExtendedDaemonSet:
 		r.History = o.Status.History

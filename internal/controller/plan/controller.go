@@ -158,6 +158,6 @@ func (c *Controller) read(ctx context.Context, key types.NamespacedName) (p *upg
 		return nil, nil, nil, err
 	}
 	p = &upgradev1.Plan{}
-	malformed, err = turn.DecodeInto(stored, p, &p.Status)
+	malformed, err = turn.DecodeInto(stored, p, &p.Spec, &p.Status)
 	return p, stored, malformed, err
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -53,7 +54,7 @@ func CacheOptions(o Options) map[client.Object]cache.ByObject {
 	own := labels.SelectorFromSet(labels.Set{upgradev1.LabelController: o.Name})
 	namespaced := map[string]cache.Config{o.Namespace: {}}
 	return map[client.Object]cache.ByObject{
-		newStored():      {Namespaces: namespaced, Transform: turn.KeepLastManager, SyncPeriod: ptr.To(turn.Resync)},
+		newStored():      {Namespaces: namespaced, Transform: turn.Pack, SyncPeriod: ptr.To(turn.Resync)},
 		&batchv1.Job{}:   {Namespaces: namespaced, Label: own, Transform: trimJob},
 		&corev1.Pod{}:    {Namespaces: namespaced, Label: own, Field: fleet.PodsNotEnded, Transform: trimPod},
 		&corev1.Secret{}: {Namespaces: namespaced, Transform: hashOnly},
@@ -129,11 +130,10 @@ func planOfLabel(_ context.Context, objects ...client.Object) []reconcile.Reques
 func (c *Controller) plansOfSecret(ctx context.Context, objects ...client.Object) []reconcile.Request {
 	found := map[types.NamespacedName]bool{}
 	turn.EachRollout(ctx, c.Client, groupVersionKind, c.options.Namespace, func(p *unstructured.Unstructured) {
-		secrets, _, _ := unstructured.NestedSlice(p.Object, "spec", "secrets")
-		for _, s := range secrets {
-			if secret, ok := s.(map[string]any); ok && secret["name"] == objects[0].GetName() {
-				found[client.ObjectKeyFromObject(p)] = true
-			}
+		var spec struct{ Secrets []upgradev1.SecretSpec }
+		_ = turn.ReadField(p, "spec", &spec) // A Plan that can't be read uses no Secret.
+		if slices.ContainsFunc(spec.Secrets, func(s upgradev1.SecretSpec) bool { return s.Name == objects[0].GetName() }) {
+			found[client.ObjectKeyFromObject(p)] = true
 		}
 	})
 	return turn.Requests(found)

@@ -75,11 +75,13 @@ func indexedByMachines(o client.Object) (keys []string) {
 	if !ok || !turnof.Replaces(stored) {
 		return nil
 	}
+	var spec struct{ Replacement v1alpha1.Replacement }
+	_ = turnof.ReadField(stored, "spec", &spec) // What can't be read names no scale set.
 	s := turnof.StatusOf(stored)
 	if s.Turns != nil {
 		keys = []string{indexTurns}
 	}
-	if named, _, _ := unstructured.NestedFieldNoCopy(stored.Object, "spec", "replacement", "scaleSets"); named != nil || s.Turns != nil || s.ScaleSets != nil {
+	if spec.Replacement.ScaleSets != nil || s.Turns != nil || s.ScaleSets != nil {
 		keys = append(keys, indexSets)
 	}
 	return keys

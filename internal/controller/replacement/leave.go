@@ -87,11 +87,11 @@ func (p *pass) maybeSuspended(s *set) bool {
 
 // editFinalizer adds the NodeRollout's finalizer, or removes it.
 func (p *pass) editFinalizer(ctx context.Context, edit func(o client.Object, finalizer string) (edited bool)) error {
-	changed := p.stored.DeepCopy()
+	changed := turnof.Copy(p.stored)
 	if !edit(changed, v1alpha1.FinalizerReplacement) {
 		return nil
 	}
-	if err := p.Client.Patch(ctx, changed, client.MergeFromWithOptions(p.stored, client.MergeFromWithOptimisticLock{})); err != nil {
+	if err := p.Client.Patch(ctx, changed, turnof.PatchFrom(p.stored)); err != nil {
 		return fmt.Errorf("writing the finalizer, %w", err)
 	}
 	p.stored = changed

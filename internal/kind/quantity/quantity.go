@@ -4,7 +4,6 @@
 package quantity
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"regexp"
@@ -29,26 +28,36 @@ func Check(text string) error {
 }
 
 // CheckAll checks the quantities of a pod template in a field of an object, and in all fields below it. path is the field's name in the error.
-func CheckAll(path string, field any) error { return checkAll(path, field, false) }
+func CheckAll(path string, field any) error {
+	if below, err := checkAll(field, false); err != nil {
+		return fmt.Errorf("%s: %w", path+below, err)
+	}
+	return nil
+}
 
-func checkAll(path string, field any, isQuantity bool) (err error) {
+// checkAll also returns which field below this one is bad.
+func checkAll(field any, isQuantity bool) (below string, err error) {
 	switch f := field.(type) {
 	case string:
-		if bad := Check(f); isQuantity && bad != nil {
-			return fmt.Errorf("%s: %w", path, bad)
+		if isQuantity {
+			return "", Check(f)
 		}
 	case map[string]any:
 		for _, key := range slices.Sorted(maps.Keys(f)) {
 			_, isList := f[key].(map[string]any)
 			named := key == "divisor" || key == "sizeLimit" || isList && (key == "limits" || key == "requests" || key == "overhead")
-			err = cmp.Or(err, checkAll(path+"."+key, f[key], named || isQuantity && !isList))
+			if below, err := checkAll(f[key], named || isQuantity && !isList); err != nil {
+				return "." + key + below, err
+			}
 		}
 	case []any:
 		for i, value := range f {
-			err = cmp.Or(err, checkAll(fmt.Sprintf("%s[%d]", path, i), value, false))
+			if below, err := checkAll(value, false); err != nil {
+				return fmt.Sprintf("[%d]", i) + below, err
+			}
 		}
 	}
-	return err
+	return "", nil
 }
 
 // Bounded is a quantity that is read only if Check accepts it.
