@@ -55,17 +55,28 @@ func note(in *sync.Map, rollout types.NamespacedName, is bool) {
 	}
 }
 
-// Add enqueues rollouts for a change outside of them. Those without a turn in progress come last, and later the more they are. If the last pass of
-// one failed, it keeps its time.
+// Add enqueues rollouts for a change outside of them. If it concerns more than a few, it is as AddLast. If the last pass of one failed, it keeps
+// its time.
 func (w *Waiters) Add(queue workqueue.TypedRateLimitingInterface[reconcile.Request], after time.Duration, rollouts ...reconcile.Request) {
+	w.add(queue, after, len(rollouts) > fewIdle, rollouts)
+}
+
+// AddLast is Add, but those without a turn in progress come last, and later the more they are.
+func (w *Waiters) AddLast(queue workqueue.TypedRateLimitingInterface[reconcile.Request], after time.Duration, rollouts ...reconcile.Request) {
+	w.add(queue, after, true, rollouts)
+}
+
+func (w *Waiters) add(queue workqueue.TypedRateLimitingInterface[reconcile.Request], after time.Duration, last bool, rollouts []reconcile.Request) {
 	q, _ := queue.(priorityqueue.PriorityQueue[reconcile.Request])
 	idle := max(after, time.Duration(len(rollouts)-fewIdle)*perIdle)
 	for _, r := range rollouts {
-		o := priorityqueue.AddOpts{After: after, Priority: w.priority(r.NamespacedName)}
-		if *o.Priority != 0 {
-			o.After = idle
+		o := priorityqueue.AddOpts{After: after, Priority: ptr.To(0)}
+		if _, busy := w.busy.Load(r.NamespacedName); !busy {
 			if _, failed := w.failed.Load(r.NamespacedName); failed {
 				continue
+			}
+			if last {
+				o.After, o.Priority = idle, ptr.To(handler.LowPriority)
 			}
 		}
 		q.AddWithOpts(o, r)
@@ -122,7 +133,7 @@ func (w *Waiters) wakeAll(queue workqueue.TypedRateLimitingInterface[reconcile.R
 		key, _ := rollout.(types.NamespacedName)
 		waiting = append(waiting, reconcile.Request{NamespacedName: key})
 	}
-	w.Add(queue, 0, waiting...)
+	w.AddLast(queue, 0, waiting...)
 }
 
 // Wake enqueues a rollout after Coalesce.

@@ -13,7 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// A rollout with a turn in progress comes before those that only wait. One whose last pass failed keeps its time.
+// A rollout that a change concerns comes before those with thousands of others, and so does one with a turn in progress. One whose last pass failed
+// keeps its time.
 func TestWaitersAdd(t *testing.T) {
 	w := &Waiters{}
 	of := func(name string) reconcile.Request {
@@ -26,8 +27,9 @@ func TestWaitersAdd(t *testing.T) {
 	w.Prioritize(of("busy").NamespacedName, reconcile.Result{}, true)
 	w.Prioritize(of("waits").NamespacedName, reconcile.Result{}, true)
 	w.Prioritize(of("waits").NamespacedName, reconcile.Result{}, false)
-	w.Add(q, 0, of("failed"), of("waits"), of("waits too"), of("busy"))
-	for _, want := range []string{"busy", "waits", "waits too"} {
+	w.AddLast(q, 0, of("failed"), of("waits"), of("waits too"), of("busy"))
+	w.Add(q, 0, of("failed"), of("concerned"))
+	for _, want := range []string{"busy", "concerned", "waits", "waits too"} {
 		if got, _ := q.Get(); got.Name != want {
 			t.Errorf("got %q, want %q", got.Name, want)
 		}

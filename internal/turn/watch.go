@@ -39,7 +39,7 @@ func Soon(requests MapFunc) handler.Funcs {
 	})
 }
 
-// Wake enqueues the requests of an object after a delay: first the rollouts with a turn in progress.
+// Wake enqueues the requests of an object after a delay: see fleet.Waiters.Add.
 func Wake(w *fleet.Waiters, delay time.Duration, requests MapFunc) handler.Funcs {
 	return after(requests, func(q queue, all []reconcile.Request) { w.Add(q, delay, all...) })
 }
@@ -47,7 +47,7 @@ func Wake(w *fleet.Waiters, delay time.Duration, requests MapFunc) handler.Funcs
 // Created enqueues a new rollout after the changes of those that are known. Thousands may be created at once.
 func Created(w *fleet.Waiters) handler.Funcs {
 	return handler.Funcs{CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) {
-		w.Add(q, 0, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(e.Object)})
+		w.AddLast(q, 0, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(e.Object)})
 	}}
 }
 

@@ -20,11 +20,13 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -72,26 +74,33 @@ func (c *Controller) SetupWithManager(_ context.Context, m ctrl.Manager) error {
 		Named("budget.status").
 		For(&v1alpha1.NodeDisruptionBudget{}, builder.WithPredicates(specChanged)).
 		WatchesRawSource(source.Func(c.wakeAll)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 2}).
 		Complete(c)
 }
 
 // specChanged leaves out this controller's own status writes.
 var specChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool { return fleet.SpecChanged(e.ObjectOld, e.ObjectNew) }}
 
-// all is the request to reconcile all budgets and records.
-var all = reconcile.Request{}
+// all is the request to report all budgets, and records to remove records: rollouts may wait for that, and to report thousands takes long.
+var all, records = reconcile.Request{}, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "records"}}
 
-// wakeAll requests all, at the start and after each change of the fleet.
+// wakeAll requests both, at the start and after each change of the fleet.
 func (c *Controller) wakeAll(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-	wake := func() { q.AddAfter(all, max(coalesce, time.Duration(c.pause.Load()))) }
+	wake := func() {
+		q.AddAfter(records, coalesce)
+		q.AddAfter(all, max(coalesce, time.Duration(c.pause.Load())))
+	}
 	c.fleet.OnChange(wake)
 	wake()
 	return nil
 }
 
-// Reconcile reports the state of one budget. For the request all it reports all budgets, and removes records. It requeues
-// itself for the next time at which the clock alone can change a status.
+// Reconcile reports the state of one budget, or what all and records request. It requeues itself for the next time at which the clock alone can
+// change that.
 func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	if request == records {
+		return c.removeRecords(ctx)
+	}
 	// The budgets are read before the snapshot, so that no status claims to reflect a later generation.
 	budgets, err := make([]v1alpha1.NodeDisruptionBudget, 1), error(nil)
 	if request == all {
@@ -113,10 +122,6 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	var result ctrl.Result
 	if request == all {
 		c.pause.Store(int64(len(budgets)) * int64(perBudget))
-		failed = append(failed, c.removeRecords(ctx, &s))
-		if !s.RecordsEnd.IsZero() {
-			result.RequeueAfter = max(s.RecordsEnd.Sub(now), time.Millisecond)
-		}
 	}
 	for i := range budgets {
 		b := &budgets[i]

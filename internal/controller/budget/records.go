@@ -6,9 +6,11 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -18,14 +20,20 @@ import (
 )
 
 // removeRecords removes the records of evictions whose workloads are all available again, and those that do not count.
-func (c *Controller) removeRecords(ctx context.Context, s *fleet.Snapshot) error {
-	var failed []error
+func (c *Controller) removeRecords(ctx context.Context) (result ctrl.Result, err error) {
+	s, err := c.fleet.Snapshot(ctx)
+	if err != nil {
+		return result, err
+	}
 	for _, n := range s.Objects {
 		if n.Annotations[v1alpha1.AnnotationEvicted] != "" {
-			failed = append(failed, c.removeRecord(ctx, s, n))
+			err = errors.Join(err, c.removeRecord(ctx, &s, n))
 		}
 	}
-	return errors.Join(failed...)
+	if !s.RecordsEnd.IsZero() {
+		result.RequeueAfter = max(s.RecordsEnd.Sub(c.clock.Now()), time.Millisecond)
+	}
+	return result, err
 }
 
 func (c *Controller) removeRecord(ctx context.Context, s *fleet.Snapshot, n *corev1.Node) error {
