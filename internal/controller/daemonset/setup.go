@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -96,8 +97,9 @@ func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error
 		c.Pods.IndexField(ctx, &corev1.Pod{}, indexName, indexedByName),
 		m.GetFieldIndexer().IndexField(ctx, &edsv1.ExtendedDaemonSetReplicaSet{}, indexName, indexedByName),
 		m.GetFieldIndexer().IndexField(ctx, &edsv1.ExtendedDaemonsetSetting{}, indexName, indexedByName),
+		m.GetFieldIndexer().IndexField(ctx, &edsv1.ExtendedDaemonSet{}, indexSelected, indexedBySelected),
 	); err != nil {
-		return fmt.Errorf("indexing pods, revisions and settings, %w", err)
+		return fmt.Errorf("indexing ExtendedDaemonSets and what is theirs, %w", err)
 	}
 	running, err := ctrl.NewControllerManagedBy(m).
 		Named("extendeddaemonset.rollout").
@@ -139,12 +141,36 @@ func ofReference(_ context.Context, objects ...client.Object) (requests []reconc
 }
 
 // ofNode returns the ExtendedDaemonSets that are valid and whose template selects a Node before or after a change, or that replace a DaemonSet.
-func (c *Controller) ofNode(ctx context.Context, objects ...client.Object) []reconcile.Request {
-	return c.listed(ctx, "", func(eds *edsv1.ExtendedDaemonSet) bool {
-		selector := labels.SelectorFromSet(eds.Spec.Template.Spec.NodeSelector)
-		return !turn.IsInvalid(eds) && (eds.Annotations[edsv1.AnnotationOldDaemonset] != "" ||
-			slices.ContainsFunc(objects, func(o client.Object) bool { return selector.Matches(labels.Set(o.GetLabels())) }))
-	})
+func (c *Controller) ofNode(ctx context.Context, objects ...client.Object) (requests []reconcile.Request) {
+	indexed := map[string]bool{anyNode: true}
+	for _, o := range objects {
+		for key, value := range o.GetLabels() {
+			indexed[key+"="+value] = true
+		}
+	}
+	for label := range indexed {
+		requests = append(requests, c.listed(ctx, "", func(eds *edsv1.ExtendedDaemonSet) bool {
+			selector := labels.SelectorFromSet(eds.Spec.Template.Spec.NodeSelector)
+			return label == anyNode || slices.ContainsFunc(objects, func(o client.Object) bool { return selector.Matches(labels.Set(o.GetLabels())) })
+		}, client.MatchingFields{indexSelected: label})...)
+	}
+	return requests
+}
+
+// indexSelected finds the valid ExtendedDaemonSets that select nodes with a label, as key=value, of which each has one, or anyNode.
+const indexSelected, anyNode = "selected", "any"
+
+func indexedBySelected(o client.Object) []string {
+	eds, ok := o.(*edsv1.ExtendedDaemonSet)
+	if !ok || turn.IsInvalid(eds) {
+		return nil // No change of a node can mend it.
+	}
+	selector := eds.Spec.Template.Spec.NodeSelector
+	if len(selector) == 0 || eds.Annotations[edsv1.AnnotationOldDaemonset] != "" {
+		return []string{anyNode}
+	}
+	key := slices.Min(slices.Collect(maps.Keys(selector)))
+	return []string{key + "=" + selector[key]}
 }
 
 // all returns the ExtendedDaemonSets in the object's namespace. For a Node, which has no namespace, it returns all.
@@ -155,17 +181,22 @@ func (c *Controller) all(ctx context.Context, objects ...client.Object) []reconc
 func isAny(*edsv1.ExtendedDaemonSet) bool { return true }
 
 // listed is list. An error is logged.
-func (c *Controller) listed(ctx context.Context, namespace string, wanted func(*edsv1.ExtendedDaemonSet) bool) []reconcile.Request {
-	requests, err := c.list(ctx, namespace, wanted)
+func (c *Controller) listed(
+	ctx context.Context, namespace string, wanted func(*edsv1.ExtendedDaemonSet) bool, options ...client.ListOption,
+) []reconcile.Request {
+	requests, err := c.list(ctx, namespace, wanted, options...)
 	if err != nil {
 		log.FromContext(ctx).Error(err, "ExtendedDaemonSets can't be listed")
 	}
 	return requests
 }
 
-func (c *Controller) list(ctx context.Context, namespace string, wanted func(*edsv1.ExtendedDaemonSet) bool) (requests []reconcile.Request, err error) {
+func (c *Controller) list(
+	ctx context.Context, namespace string, wanted func(*edsv1.ExtendedDaemonSet) bool, options ...client.ListOption,
+) (requests []reconcile.Request, err error) {
 	var list edsv1.ExtendedDaemonSetList
-	err = c.client.List(ctx, &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency)
+	options = append(options, client.InNamespace(namespace), client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency)
+	err = c.client.List(ctx, &list, options...)
 	for i := range list.Items {
 		if wanted(&list.Items[i]) {
 			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})

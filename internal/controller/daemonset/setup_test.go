@@ -32,7 +32,8 @@ func TestOfNode(t *testing.T) {
 	if err := edsv1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	c := &Controller{client: fake.NewClientBuilder().WithScheme(scheme).WithLists(&list).Build()}
+	c := &Controller{client: fake.NewClientBuilder().WithScheme(scheme).WithLists(&list).
+		WithIndex(&edsv1.ExtendedDaemonSet{}, indexSelected, indexedBySelected).Build()}
 	node := func(pool string) client.Object {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"pool": pool}}}
 	}
