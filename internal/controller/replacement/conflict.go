@@ -47,6 +47,9 @@ func (p *pass) ambiguity() error {
 
 // readOthers reads the other NodeRollouts with replacement that may be for the same machines.
 func (p *pass) readOthers(ctx context.Context) error {
+	if len(p.memo.sets) == 0 {
+		return nil
+	}
 	all, err := replacements(ctx, p.Client, indexSets)
 	for i := range all {
 		if p.isNewer(&all[i]) && turnof.StatusOf(&all[i]).Turns == nil {

@@ -137,8 +137,9 @@ type pass struct {
 	options      Options
 	memo         *memo
 	stored       *unstructured.Unstructured
-	before       v1alpha1.NodeRolloutStatus
-	problem      error // why the spec can't be carried out
+	before       v1alpha1.NodeRolloutStatus // the status that this pass began with
+	written      v1alpha1.NodeRolloutStatus // the status of stored
+	problem      error                      // why the spec can't be carried out
 	world        *machine.World
 	api          cloud.Cloud // nil where there is none
 	machineTurns []*machine.Turn
@@ -159,7 +160,8 @@ func (c *Controller) newPass(key types.NamespacedName, stored *unstructured.Unst
 	if err != nil {
 		return nil, err
 	}
-	p := &pass{options: c.options, memo: c.memo(key, stored.GetUID()), stored: stored, before: turnof.StatusOf(stored), prepared: map[string]bool{}}
+	p := &pass{options: c.options, memo: c.memo(key, stored.GetUID()), stored: stored, before: *r.Status.DeepCopy(), prepared: map[string]bool{}}
+	p.written = p.before
 	p.settings, p.problem = resolve(r, malformed)
 	p.Pass = &turnof.Pass[*unit]{
 		Engine: c.Engine, Mechanism: mechanism{pass: p}, Key: key, UID: r.UID, Holder: node.Holder(turnof.Kind, key), Taint: nodeturn.TaintOf(r.Name), Spec: r.Spec.Strategy, Seen: s, Now: c.Clock.Now(),

@@ -1151,12 +1151,12 @@ func TestSuspendedByAnother(t *testing.T) {
 			Spec:       v1alpha1.NodeRolloutSpec{Replacement: &v1alpha1.Replacement{Provider: tc.provider}},
 			Status:     v1alpha1.NodeRolloutStatus{Turns: []v1alpha1.MachineTurn{turn}},
 		}
-		if err := errors.Join(p.Client.Create(t.Context(), another), p.readOthers(t.Context())); err != nil {
-			t.Fatal(err)
-		}
 		var told []bool
 		s := newSet("set")
 		s.Known, p.memo.sets["set"], p.api = true, s, suspending{told: &told}
+		if err := errors.Join(p.Client.Create(t.Context(), another), p.readOthers(t.Context())); err != nil {
+			t.Fatal(err)
+		}
 		for range 2 {
 			p.suspend(t.Context())
 		}
@@ -1242,7 +1242,7 @@ func TestCountsOnceAfterAConflict(t *testing.T) {
 
 // A pass that can't read the other rollouts judges nothing: it reports nothing, and keeps the finalizer.
 func TestNotJudgedIsNotReported(t *testing.T) {
-	p := passOf(t, v1alpha1.NodeRolloutStatus{})
+	p := passOf(t, v1alpha1.NodeRolloutStatus{Turns: []v1alpha1.MachineTurn{turnIn(v1alpha1.MachineJoining)}})
 	p.options.Clouds = func(context.Context, *v1alpha1.CloudProvider) (cloud.Cloud, error) {
 		return newSky(clouds.New(t.Context(), clouds.Options{})), nil
 	}

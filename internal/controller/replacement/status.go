@@ -114,8 +114,7 @@ func intent(s *v1alpha1.NodeRolloutStatus) (i []any) {
 
 // isWritten reports whether the stored turns and operations are those that are decided now.
 func (p *pass) isWritten() bool {
-	stored := turnof.StatusOf(p.stored)
-	return equality.Semantic.DeepEqual(intent(&stored), intent(&p.rollout.Status))
+	return equality.Semantic.DeepEqual(intent(&p.written), intent(&p.rollout.Status))
 }
 
 // write records decisions in the status before any action. A NodeRollout with turns gets the finalizer first: they must end before it is deleted.
@@ -142,13 +141,13 @@ func (p *pass) write(ctx context.Context) error {
 }
 
 func (p *pass) writeStatus(ctx context.Context) error {
-	before := turnof.StatusOf(p.stored).Turns
+	before := p.written.Turns
 	changed, err := p.WriteStatus(ctx, p.stored, &p.rollout.Status)
 	if err != nil {
 		p.unwritten = true
 		return err
 	}
-	p.stored = changed
+	p.stored, p.written = changed, turnof.StatusOf(changed)
 	for _, t := range p.machineTurns {
 		if i := slices.IndexFunc(before, func(b v1alpha1.MachineTurn) bool { return b.Turn == t.Turn }); i >= 0 {
 			p.recordProgress(t, &before[i])
@@ -204,7 +203,7 @@ func (p *pass) report(ctx context.Context) error {
 	status.SetNodeRolloutProgress(p.rollout, g, p.Now)
 	p.rollout.Status.ObservedGeneration = p.rollout.Generation
 
-	changed := !equality.Semantic.DeepEqual(turnof.StatusOf(p.stored), p.rollout.Status)
+	changed := !equality.Semantic.DeepEqual(p.written, p.rollout.Status)
 	write, again := p.Reports.Next(p.UID, p.stored.GetResourceVersion(), changed, p.Now)
 	p.at(again)
 	var err error
