@@ -145,10 +145,8 @@ func (s *settings) manager(ctx context.Context, cfg *rest.Config, clientset kube
 		return nil, fmt.Errorf("reading namespace kube-system, %w", err)
 	}
 	s.ClusterID = string(system.UID)
-	if err := s.readPod(ctx, clientset); err != nil {
-		return nil, err
-	}
-	if s.installCRDs {
+	err = s.readPod(ctx, clientset)
+	if err == nil && s.installCRDs {
 		err = installCRDs(ctx, cfg)
 	}
 	if err != nil {

@@ -171,7 +171,7 @@ func (k *keeper) SetupWithManager(m ctrl.Manager) error {
 func (k *keeper) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
 	want := k.rollouts[r.Name]
 	there := nodeRollout(r.Name)
-	err := k.client.Get(ctx, r.NamespacedName, there)
+	err := k.client.Get(ctx, r.NamespacedName, there, client.UnsafeDisableDeepCopy)
 	switch {
 	case apierrors.IsNotFound(err):
 		// Create all fields at once, so that the object never exists with half of its settings.

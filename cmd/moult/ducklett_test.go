@@ -27,6 +27,7 @@ import (
 	"k8s.io/cli-runtime/pkg/resource"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/config"
@@ -36,6 +37,7 @@ import (
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/rollout"
+	"moult.dev/moult/internal/turn"
 	"moult.dev/moult/test/cluster"
 )
 
@@ -307,6 +309,7 @@ func TestAPIDucklettKeeps(t *testing.T) {
 	}
 	m, err := ctrl.NewManager(asOverlay(t, shared, "replacement/ducklett"), ctrl.Options{
 		Scheme: newScheme(), Metrics: metricsserver.Options{BindAddress: "0"}, Client: client.Options{Cache: &client.CacheOptions{Unstructured: true}},
+		Cache:      cache.Options{ByObject: turn.CacheOptions()},
 		Controller: config.Controller{SkipNameValidation: ptr.To(true)}, // The test may be run more than once in a process.
 	})
 	if err != nil {

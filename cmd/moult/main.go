@@ -5,8 +5,6 @@
 package main
 
 import (
-	"errors"
-	"fmt"
 	"os"
 	"runtime/debug"
 
@@ -17,15 +15,15 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"moult.dev/moult/internal/cli/drain"
+	"moult.dev/moult/internal/cli/flags"
 )
 
 // version is set by the linker.
 var version = "dev"
 
 func main() {
-	// GOMEMLIMIT is what ends the process. From two fifths of it on the garbage collector works more. Thousands of objects at once, and memory that Go does
-	// not count, may need the rest.
-	debug.SetMemoryLimit(debug.SetMemoryLimit(-1) / 5 * 2)
+	// A fifth of GOMEMLIMIT stays for memory that Go does not count, such as the program file.
+	debug.SetMemoryLimit(debug.SetMemoryLimit(-1) / 5 * 4)
 	root := &cobra.Command{
 		Use:           "moult",
 		Short:         "Rolling change across the nodes of a Kubernetes cluster, safely",
@@ -37,12 +35,5 @@ func main() {
 	root.AddCommand(newControllerCommand(), newSetImageCommand(streams), newDashboardCommand())
 	root.AddCommand(drain.NewCommands(clock.RealClock{}, streams)...)
 	root.SetArgs(ofPeers(os.Args))
-	if err := root.ExecuteContext(ctrl.SetupSignalHandler()); err != nil {
-		fmt.Fprintln(os.Stderr, "error:", err)
-		var coded interface{ ExitCode() int }
-		if errors.As(err, &coded) {
-			os.Exit(coded.ExitCode())
-		}
-		os.Exit(1)
-	}
+	flags.Exit(root.ExecuteContext(ctrl.SetupSignalHandler()))
 }

@@ -55,7 +55,7 @@ func (s *Server) seen(r *http.Request) *State {
 }
 
 func withoutMessages(r view.Rollout) view.Rollout {
-	r.Message, r.PolicyMissing, r.Budgets, r.ScaleSets = "", "", nil, nil
+	r.Message, r.PolicyMissing, r.Budgets, r.ScaleSets, r.Nodes = "", "", nil, nil, nil
 	if r.Halted != "" {
 		r.Halted = "too many nodes have failed"
 	}
@@ -66,6 +66,5 @@ func withoutMessages(r view.Rollout) view.Rollout {
 	if r.Canary != nil {
 		r.Canary = &view.Canary{State: r.Canary.State, Revision: r.Canary.Revision, Reason: r.Canary.Reason}
 	}
-	r.Nodes = nil
 	return r
 }

@@ -43,10 +43,7 @@ func replaced(err error) bool {
 // blocked reports whether the eviction was refused for now. The API server does so for a budget. Webhooks do so without
 // one, for example until a virtual machine has moved.
 func blocked(err error) bool {
-	if apierrors.IsTooManyRequests(err) {
-		return true
-	}
-	return apierrors.IsForbidden(err) && detailsOf(err).Kind == "poddisruptionbudget"
+	return apierrors.IsTooManyRequests(err) || apierrors.IsForbidden(err) && detailsOf(err).Kind == "poddisruptionbudget"
 }
 
 // blockingBudget returns the name of the budget in the API's answer, which has no field for it.

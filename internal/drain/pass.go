@@ -237,11 +237,8 @@ func (d *Drainer) evictOne(ctx context.Context, pod *corev1.Pod, r request) erro
 // isRequested reports whether the pod already terminates as the request wants. A shorter grace period is requested again:
 // the API server shortens a running one, and never lengthens it.
 func isRequested(pod *corev1.Pod, r request) bool {
-	if pod.DeletionTimestamp.IsZero() {
-		return false
-	}
 	running := pod.DeletionGracePeriodSeconds
-	return r.grace == nil || running == nil || *running <= *r.grace
+	return !pod.DeletionTimestamp.IsZero() && (r.grace == nil || running == nil || *running <= *r.grace)
 }
 
 // next returns the earliest time at which another pass can have another result without a change of a pod.

@@ -55,8 +55,11 @@ func note(in *sync.Map, rollout types.NamespacedName, is bool) {
 	}
 }
 
-// Add enqueues rollouts for a change outside of them. If it concerns more than a few, it is as AddLast. If the last pass of one failed, it keeps
-// its time.
+// concerned is the priority of rollouts without a turn in progress that a change concerns: after those with one, and before those that only wait.
+const concerned = handler.LowPriority / 2
+
+// Add enqueues the rollouts that a change outside of them concerns. If these are more than fewIdle, it is AddLast. A rollout whose last pass
+// failed, and which has no turn in progress, keeps its time.
 func (w *Waiters) Add(queue workqueue.TypedRateLimitingInterface[reconcile.Request], after time.Duration, rollouts ...reconcile.Request) {
 	w.add(queue, after, len(rollouts) > fewIdle, rollouts)
 }
@@ -70,13 +73,13 @@ func (w *Waiters) add(queue workqueue.TypedRateLimitingInterface[reconcile.Reque
 	q, _ := queue.(priorityqueue.PriorityQueue[reconcile.Request])
 	idle := max(after, time.Duration(len(rollouts)-fewIdle)*perIdle)
 	for _, r := range rollouts {
-		o := priorityqueue.AddOpts{After: after, Priority: ptr.To(0)}
-		if _, busy := w.busy.Load(r.NamespacedName); !busy {
+		o := priorityqueue.AddOpts{After: after, Priority: w.priority(r.NamespacedName)}
+		if *o.Priority != 0 {
 			if _, failed := w.failed.Load(r.NamespacedName); failed {
 				continue
 			}
-			if last {
-				o.After, o.Priority = idle, ptr.To(handler.LowPriority)
+			if o.After = idle; !last {
+				o.Priority = ptr.To(concerned)
 			}
 		}
 		q.AddWithOpts(o, r)
@@ -90,7 +93,7 @@ func (w *Waiters) priority(rollout types.NamespacedName) *int {
 	return ptr.To(handler.LowPriority)
 }
 
-// Prioritize sets the priority of a result by the same rule. A rollout without a turn that looks again at once keeps its priority.
+// Prioritize sets the priority of a result: last without a turn in progress. A rollout without a turn that looks again at once keeps its priority.
 func (w *Waiters) Prioritize(rollout types.NamespacedName, result reconcile.Result, failed bool) reconcile.Result {
 	note(&w.failed, rollout, failed)
 	if p := w.priority(rollout); *p == 0 || failed || result.RequeueAfter > StatusInterval {

@@ -85,10 +85,6 @@ func (r Rollout) values(more ...string) []string {
 	return append([]string{r.Kind, r.Namespace, r.Name}, more...)
 }
 
-func (r Rollout) labels() prometheus.Labels {
-	return prometheus.Labels{"kind": r.Kind, "namespace": r.Namespace, "name": r.Name}
-}
-
 // series is a gauge of which the series of an object come and go by their last label.
 type series struct {
 	*prometheus.GaugeVec
@@ -176,5 +172,5 @@ func CountError(r Rollout) { reconcileErrors.WithLabelValues(r.values()...).Inc(
 func Forget(r Rollout) {
 	SetUnits(r, nil, nil)
 	SetTurns(r, nil)
-	forget(r.labels(), units, stalled, turns, failures, drains, evictions, reconcileErrors)
+	forget(prometheus.Labels{"kind": r.Kind, "namespace": r.Namespace, "name": r.Name}, units, stalled, turns, failures, drains, evictions, reconcileErrors)
 }

@@ -3,6 +3,8 @@
 package rollout
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"moult.dev/moult/api/v1alpha1"
@@ -26,15 +28,11 @@ func NewNode(o *corev1.Node) *Node {
 // draining reports whether the node is claimed for a drain that is not complete. It is complete if the node's condition,
 // the claim, or a later step of the turn says so. The condition Drained of a schedulable node is out of date.
 func draining(o *corev1.Node, claims []v1alpha1.Claim) bool {
-	for i := range claims {
-		c := &claims[i]
-		if !c.Drains || c.Drained != nil || c.Rebooting != nil || c.Changed != nil || c.Soaking != nil || c.Failed != nil {
-			continue
-		}
-		drained := NodeCondition(o.Status.Conditions, corev1.NodeDrained)
-		return !o.Spec.Unschedulable || drained == nil || drained.Status != corev1.ConditionTrue
+	drains := func(c v1alpha1.Claim) bool {
+		return c.Drains && c.Drained == nil && c.Rebooting == nil && c.Changed == nil && c.Soaking == nil && c.Failed == nil
 	}
-	return false
+	drained := NodeCondition(o.Status.Conditions, corev1.NodeDrained)
+	return slices.ContainsFunc(claims, drains) && (!o.Spec.Unschedulable || drained == nil || drained.Status != corev1.ConditionTrue)
 }
 
 // SharedHostnames returns the values of the label kubernetes.io/hostname that several Nodes have.

@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/utils/clock"
@@ -164,7 +163,7 @@ type Pass[T nodeturn.Any] struct {
 	*Engine
 	Mechanism Mechanism[T]
 	// Object is the rollout, for Events.
-	Object runtime.Object
+	Object client.Object
 	Key    types.NamespacedName
 	UID    types.UID
 	// Holder is the rollout's name in claims.

@@ -52,7 +52,8 @@ func KeepLastManager(object any) (any, error) {
 }
 
 // Pack is the cache transform of undecoded rollouts. Beyond KeepLastManager, it keeps spec and status as JSON: as maps they take three times the
-// memory, and much of the garbage collector's time. A packed rollout can be encoded, but DeepCopy panics: see Copy.
+// memory, and much of the garbage collector's time. A packed rollout can be encoded, but DeepCopy panics: read it with UnsafeDisableDeepCopy,
+// change what Copy returns, and do not set KUBE_CACHE_MUTATION_DETECTOR.
 func Pack(object any) (any, error) {
 	o, ok := object.(*unstructured.Unstructured)
 	if !ok {
@@ -71,7 +72,7 @@ func Pack(object any) (any, error) {
 	return KeepLastManager(o)
 }
 
-// Copy returns a copy of a stored rollout, of which the metadata and whole fields may be set.
+// Copy returns a copy of a stored rollout, of which the metadata and whole fields may be set. Its outline remains that of the stored one.
 func Copy(stored *unstructured.Unstructured) *unstructured.Unstructured {
 	fields := maps.Clone(stored.Object)
 	if metadata, ok := fields["metadata"].(map[string]any); ok {
@@ -100,7 +101,7 @@ func ReadField(stored *unstructured.Unstructured, field string, into any) error 
 	}
 }
 
-// outlined is the field of a packed rollout that has its outline. No client sends it: a patch has only fields that differ.
+// outlined is the field of a packed rollout that has its outline. Patches by PatchFrom leave it out, because it does not differ.
 const outlined = "outline"
 
 // outline is what of a rollout is asked when others change, of thousands at once.
@@ -120,10 +121,10 @@ func outlineOf(stored *unstructured.Unstructured) *outline {
 func newOutline(stored *unstructured.Unstructured) *outline {
 	var spec struct {
 		NodeSelector            *metav1.LabelSelector
-		HostUpdate, Replacement *struct{}
+		HostUpdate, Replacement any
 	}
 	var present struct {
-		Conditions []upgradev1.Condition // Their times are text, which is always read.
+		Conditions []upgradev1.Condition // Not metav1.Condition: a time that it can't read ends the decoding.
 		Approval   *v1alpha1.WaveApproval
 	}
 	unread := ReadField(stored, "spec", &spec)
@@ -170,12 +171,12 @@ func DecodeInto[S any](stored *unstructured.Unstructured, r client.Object, spec 
 		return nil, fmt.Errorf("reading the %s, %w", stored.GetKind(), err)
 	}
 	var fields any
-	malformed = cmp.Or(ReadField(stored, "spec", &fields), ReadField(stored, "status", status))
-	if malformed == nil {
+	badStatus := ReadField(stored, "status", status)
+	if malformed = ReadField(stored, "spec", &fields); malformed == nil {
 		malformed = quantity.CheckAll("spec", fields)
 	}
 	if malformed == nil {
-		malformed = ReadField(stored, "spec", spec)
+		malformed = cmp.Or(ReadField(stored, "spec", spec), badStatus)
 	}
 	if malformed != nil {
 		*spec = *new(S)

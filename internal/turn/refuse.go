@@ -28,9 +28,7 @@ func (e *Engine) Refuses(ctx context.Context, key types.NamespacedName, stored *
 	metrics.SetStalled(metrics.Rollout{Kind: e.Kind, NamespacedName: key}, true)
 	e.Waiting.Set(key, true) // A change of the definition wakes it.
 	present := map[string]any{}
-	if err := ReadField(stored, "status", &present); err != nil {
-		return true, fmt.Errorf("reading conditions, %w", err)
-	}
+	_ = ReadField(stored, "status", &present) // What can't be read is as if it was missing.
 	before, _ := present["conditions"].([]any)
 	conditions := slices.Clone(before)
 	for _, want := range [][2]string{{v1alpha1.ConditionReady, "False"}, {v1alpha1.ConditionReconciling, "False"}, {v1alpha1.ConditionStalled, "True"}} {

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -80,18 +79,13 @@ func (p *Pass[T]) Summarize(phase func(T) (v1alpha1.Phase, time.Time, string)) S
 	}
 	g.Updating, g.Failed, g.started = Oldest(g.Updating), Oldest(g.Failed), Oldest(g.started)
 	g.Waiting, g.reasons = Waiting(&p.Decision, failed, &g.Progress)
-	if g.Counts.Updating == 0 && !retries {
-		g.judgeHalt(p.Decision.Halted)
+	if g.Counts.Updating == 0 && !retries { // Without a turn in progress it may be halted, or stuck.
+		g.Halted = p.Decision.Halted
+		// Failed units hold all slots, or the failure limit is exceeded, or no unit waits.
+		held := g.Counts.Waiting == 0 || g.Wait == v1alpha1.ReasonMaxConcurrent || g.Wait == v1alpha1.ReasonHalted
+		g.Stuck = g.Halted != "" || g.Counts.Failed > 0 && held
 	}
 	return g
-}
-
-// judgeHalt sets Halted and Stuck of a rollout that has no turn in progress.
-func (g *Summary) judgeHalt(halted string) {
-	g.Halted = halted
-	// Failed units hold all slots, or the failure limit is exceeded, or no unit waits.
-	held := g.Counts.Waiting == 0 || g.Wait == v1alpha1.ReasonMaxConcurrent || g.Wait == v1alpha1.ReasonHalted
-	g.Stuck = g.Halted != "" || g.Counts.Failed > 0 && held
 }
 
 // Measure sets the metrics of the rollout's units, and whether the rollout comes before others that wait.
@@ -130,9 +124,7 @@ func (p *Pass[T]) History(before []v1alpha1.Run, revision string, wave *v1alpha1
 	o := history.Observation{
 		Revision: revision, Wave: wave, Approval: approval, Counts: g.Counts, Complete: g.Counts.Updated == g.Counts.Total && g.Unknown == "",
 		Paused: p.Spec != nil && p.Spec.Paused, Halted: g.Halted != "", Wait: g.Wait, Failed: g.failures, Took: p.took(),
-	}
-	if object, ok := p.Object.(metav1.Object); ok {
-		o.CreatedBy = history.CreatedBy(object)
+		CreatedBy: history.CreatedBy(p.Object),
 	}
 	return history.Next(before, o, p.Now)
 }

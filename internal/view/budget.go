@@ -93,7 +93,7 @@ func (c *Cluster) budgetsNamed(names []string) []Budget {
 
 // budget is the state of a budget, as the engine sees it. If Nodes may not be read, it is the budget's status.
 func (c *Cluster) budget(from *v1alpha1.NodeDisruptionBudget) Budget {
-	b := Budget{Name: from.Name}
+	b := Budget{Name: from.Name, State: BudgetOpen}
 	engine, status := engineBudget(from), from.Status
 	if c.nodes != nil {
 		account := engine.Examine(&c.fleet, c.now)
@@ -114,8 +114,6 @@ func (c *Cluster) budget(from *v1alpha1.NodeDisruptionBudget) Budget {
 		b.State = BudgetBlocked
 	case b.Allowed != nil && *b.Allowed == 0:
 		b.State = BudgetExhausted
-	default:
-		b.State = BudgetOpen
 	}
 	return b
 }

@@ -104,13 +104,11 @@ func (u *hosts) unselected(n *corev1.Node) string {
 	if u.cluster.claimOn(n.Name, u.world.Rollout.UID) != nil {
 		return ""
 	}
-	if why := u.unmetRequirements(u.world.Selector, n); why != "" {
-		return why
+	why := u.unmetRequirements(u.world.Selector, n)
+	if _, ok := hostupdate.Read(n); why == "" && !ok {
+		why = "no label names the interface of the node's host, such as " + v1alpha1.HostProtocols[0].InterfaceLabel
 	}
-	if _, ok := hostupdate.Read(n); !ok {
-		return "no label names the interface of the node's host, such as " + v1alpha1.HostProtocols[0].InterfaceLabel
-	}
-	return ""
+	return why
 }
 
 // preview says what the NodeRollout would do, and what is not known about that.

@@ -4,6 +4,7 @@ package view
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -159,15 +160,11 @@ func (u *units) preview(s Supposition, blockedUntil map[string]time.Time, notes 
 
 // finish sets InTurn and Failed from the rollout's nodes, apart from those in Steps, and Budgets. It clears the nodes.
 func (v *Preview) finish(c *Cluster, s Supposition) {
-	inSteps := map[string]bool{}
-	for i := range v.Steps {
-		inSteps[v.Steps[i].Node] = true
-	}
 	for _, n := range v.Rollout.Nodes {
 		switch {
 		case n.State == v1alpha1.UnitFailed:
 			v.Failed = append(v.Failed, n)
-		case n.InTurn() && !inSteps[n.Node]:
+		case n.InTurn() && !slices.ContainsFunc(v.Steps, func(step Step) bool { return step.Node == n.Node }):
 			v.InTurn = append(v.InTurn, n)
 		}
 	}

@@ -60,10 +60,8 @@ func NewSentinel(o SentinelOptions) (*Sentinel, error) {
 	if o.Root == "" {
 		s.at = place{mounts: initMounts}
 	}
-	if o.RebootSignal != "" {
-		if s.signal = parseSignal(o.RebootSignal); s.signal == 0 {
-			return nil, fmt.Errorf("there is no signal %q: write a number, or a name such as SIGRTMIN+5 or SIGINT", o.RebootSignal)
-		}
+	if s.signal = parseSignal(o.RebootSignal); s.signal == 0 && o.RebootSignal != "" {
+		return nil, fmt.Errorf("there is no signal %q: write a number, or a name such as SIGRTMIN+5 or SIGINT", o.RebootSignal)
 	}
 	return s, nil
 }

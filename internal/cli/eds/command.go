@@ -62,9 +62,7 @@ func newRoot(name, short string) *cobra.Command {
 
 // one completes a verb with one argument, the name of an ExtendedDaemonSet.
 func (c *command) one(cmd *cobra.Command, run func(context.Context, *source.Source, *edsv1.ExtendedDaemonSet) error) *cobra.Command {
-	if cmd.Args == nil {
-		cmd.Args = oneName
-	}
+	cmd.Args = oneName
 	return source.VerbOn(c.cluster, cmd, []*source.Kind{source.DaemonSet}, func(ctx context.Context, src *source.Source, o source.Object) error {
 		return run(ctx, src, source.As[edsv1.ExtendedDaemonSet](o.Unstructured))
 	})

@@ -141,18 +141,15 @@ func (e enough) isReached(upToDate, all int32) bool {
 
 // judge reports whether an ExtendedDaemonSet is up to date, and what it is doing. The error says why nothing will change until a person acts.
 func judge(eds *edsv1.ExtendedDaemonSet, enough enough) (done bool, what string, err error) {
-	s := &eds.Status
+	s, failed := &eds.Status, failureOf(eds)
+	counts := fmt.Sprintf("nb pods: %d, nb updated pods: %d", s.Current, s.UpToDate)
 	switch {
 	case eds.DeletionTimestamp != nil:
 		return false, "", errors.New("it is being deleted")
 	case s.ObservedGeneration == 0 || s.ObservedGeneration < eds.Generation:
 		return false, "the operator has not seen the change yet", nil
-	}
-	if err := failureOf(eds); err != nil {
-		return false, "", err
-	}
-	counts := fmt.Sprintf("nb pods: %d, nb updated pods: %d", s.Current, s.UpToDate)
-	switch {
+	case failed != nil:
+		return false, "", failed
 	case s.Canary != nil && s.State == edsv1.StateCanaryPaused:
 		reason := cmp.Or(s.Reason, edsv1.StatusReasonUnknown)
 		return false, fmt.Sprintf("canary paused (%s): %s on %d nodes", reason, s.Canary.ReplicaSet, len(s.Canary.Nodes)), nil

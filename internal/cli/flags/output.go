@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 
@@ -71,12 +72,8 @@ func (o *Output) Set(value string) (err error) {
 		o.printer, err = Templates(value)
 	case !slices.Contains(o.formats, value):
 		err = errors.New("it must be " + o.usage())
-	case value == JSON:
-		o.printer = &printers.JSONPrinter{}
-	case value == YAML:
-		o.printer = &printers.YAMLPrinter{}
-	case value == Name:
-		o.printer = &printers.NamePrinter{}
+	default:
+		o.printer = map[string]printers.ResourcePrinter{JSON: &printers.JSONPrinter{}, YAML: &printers.YAMLPrinter{}, Name: &printers.NamePrinter{}}[value]
 	}
 	return err
 }
@@ -117,4 +114,17 @@ func (o *Output) print(to io.Writer, content any, more map[string]any) error {
 		return u.EachListItem(func(item runtime.Object) error { return o.printer.PrintObj(item, to) })
 	}
 	return o.printer.PrintObj(u, to)
+}
+
+// Exit prints the error of a command, and ends the program with its exit code. Without an error it does nothing.
+func Exit(err error) {
+	if err == nil {
+		return
+	}
+	fmt.Fprintln(os.Stderr, "error:", err)
+	var coded interface{ ExitCode() int }
+	if errors.As(err, &coded) {
+		os.Exit(coded.ExitCode())
+	}
+	os.Exit(1)
 }

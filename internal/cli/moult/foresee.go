@@ -30,15 +30,12 @@ func (c *previewCommand) draw(l *text.Lines, r *result, s *subject, now time.Tim
 	for _, u := range r.Unfit {
 		l.Add(text.Plain.Format("  no pod on %s (%s): %s", nodes(u.Nodes), c.few(u.Nodes), u.Message))
 	}
-	if len(r.Unlabelled) > 0 {
-		l.Add(text.Plain.Format("  ignored: %s (%s), no label names the interface of the host", nodes(r.Unlabelled), c.few(r.Unlabelled)))
-	}
+	l.AddWhen(len(r.Unlabelled) > 0, text.Plain.Format("  ignored: %s (%s), no label names the interface of the host", nodes(r.Unlabelled), c.few(r.Unlabelled)))
 	for _, b := range r.Budgets {
 		l.Add(text.Plain.Of("  budget " + b.Name + ": " + string(b.State) + ", " + b.Line()))
 	}
-	if end := endText(r, now); end != "" {
-		l.Add(text.Plain.Of("  " + end))
-	}
+	end := endText(r, now)
+	l.AddWhen(end != "", text.Plain.Of("  "+end))
 	if s.kind != source.DaemonSet && len(r.Steps) > 0 {
 		c.drawDrains(l, r, s)
 	}
@@ -62,10 +59,7 @@ func drawHead(l *text.Lines, r *result) {
 
 // drawSteps writes the nodes in order, wave by wave. Nodes beyond the limit are only counted.
 func (c *previewCommand) drawSteps(l *text.Lines, r *result, now time.Time) {
-	if len(r.Steps) == 0 {
-		l.AddWhen(r.Creation == nil, text.Green.Of("  no node needs a turn"))
-		return
-	}
+	l.AddWhen(len(r.Steps) == 0 && r.Creation == nil, text.Green.Of("  no node needs a turn"))
 	name, inWave := 0, map[string]int{}
 	for _, s := range r.Steps {
 		name = max(name, text.Width(s.Node))
@@ -98,9 +92,8 @@ func (c *previewCommand) drawSteps(l *text.Lines, r *result, now time.Time) {
 		}
 		l.Add(line...)
 	}
-	if hidden := len(r.Steps) - len(steps); hidden > 0 {
-		l.Add(text.Dim.Format("       and %d more: --all shows them", hidden))
-	}
+	hidden := len(r.Steps) - len(steps)
+	l.AddWhen(hidden > 0, text.Dim.Format("       and %d more: --all shows them", hidden))
 }
 
 // drawDaemon writes the lines above an ExtendedDaemonSet's nodes: the canary, how many start at once, and which get a first pod.
@@ -146,15 +139,12 @@ func about(t, now time.Time) string {
 
 // endText says when the rollout ends.
 func endText(r *result, now time.Time) string {
-	s := r.Schedule
-	if s == nil {
-		if len(r.Steps) == 0 || r.Problem != "" {
-			return ""
-		}
-		return "no turn has been measured yet, so nothing is said about when it ends (--turn supposes how long one takes)"
-	}
-	end := ""
+	s, end := r.Schedule, ""
 	switch {
+	case s == nil && (len(r.Steps) == 0 || r.Problem != ""):
+		return ""
+	case s == nil:
+		return "no turn has been measured yet, so nothing is said about when it ends (--turn supposes how long one takes)"
 	case s.Stuck != "":
 		end = "does not end by itself: " + text.Count(s.Left, "node") + " left, " + s.Stuck
 	case s.End != nil && !s.End.After(now):

@@ -58,13 +58,11 @@ func drawHeader(r *view.Rollout, now time.Time) text.Lines {
 				p.Desired, p.Current, p.Ready, p.Available, p.UpToDate))
 		}
 	}
-	if len(r.Versions) > 0 {
-		var versions []string
-		for _, v := range r.Versions {
-			versions = append(versions, fmt.Sprintf("%s on %d", v.Version, v.Nodes))
-		}
-		all.Add(text.Plain.Of("  versions: " + text.Some(v1alpha1.MaxListedReleases, versions, ", ")))
+	var versions []string
+	for _, v := range r.Versions {
+		versions = append(versions, fmt.Sprintf("%s on %d", v.Version, v.Nodes))
 	}
+	all.AddWhen(len(versions) > 0, text.Plain.Of("  versions: "+text.Some(v1alpha1.MaxListedReleases, versions, ", ")))
 	all = append(all, drawScaleSets(r, now)...)
 	all = append(all, drawSteering(r, now)...)
 	inNodes := func(n view.Node) bool { return strings.HasPrefix(n.Message, r.Message) }

@@ -78,11 +78,8 @@ func (c *previewCommand) run(ctx context.Context, args []string) (err error) {
 
 // isFile reports whether an argument names a file and no rollout.
 func isFile(arg string) bool {
-	if arg == "-" || slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(arg)) {
-		return true
-	}
 	info, err := os.Stat(arg)
-	return err == nil && info.Mode().IsRegular()
+	return arg == "-" || slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(arg)) || err == nil && info.Mode().IsRegular()
 }
 
 // result is what is shown of one rollout.

@@ -185,11 +185,9 @@ func drawInTurn(r *view.Rollout) (l text.Lines) {
 		}
 	}
 	l.AddWhen(len(l) == 0, text.Plain.Of("  no node is in a turn"))
-	if len(nodes) > 0 {
-		label, command := optOut(r), "kubectl label node "+strings.Join(nodes, " ")
-		l.Add(text.Dim.Of("  → release those that are not changed yet: " + command + " --overwrite " + label + "=" + upgradev1.LabelDisabled))
-		l.Add(text.Dim.Of("  → remove the label before you resume: " + command + " " + label + "-"))
-	}
+	label, command := optOut(r), "kubectl label node "+strings.Join(nodes, " ")
+	l.AddWhen(len(nodes) > 0, text.Dim.Of("  → release those that are not changed yet: "+command+" --overwrite "+label+"="+upgradev1.LabelDisabled))
+	l.AddWhen(len(nodes) > 0, text.Dim.Of("  → remove the label before you resume: "+command+" "+label+"-"))
 	return l
 }
 

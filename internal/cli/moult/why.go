@@ -176,11 +176,8 @@ func drawCanary(l *text.Lines, p *view.Part) {
 
 // drawOthers says why no rollout selects the node.
 func drawOthers(l *text.Lines, w *view.Why) {
-	if len(w.Others) == 0 {
-		l.Add(text.Plain.Of("There is no rollout."))
-		return
-	}
-	l.Add(text.Plain.Of("No rollout selects this node:"))
+	l.AddWhen(len(w.Others) == 0, text.Plain.Of("There is no rollout."))
+	l.AddWhen(len(w.Others) > 0, text.Plain.Of("No rollout selects this node:"))
 	for _, o := range w.Others {
 		l.Add(text.Plain.Of("  "+o.Kind+" "), text.Bold.Of(o.FullName()), text.Plain.Of(": "+o.Message))
 	}
@@ -201,14 +198,11 @@ func drawNode(l *text.Lines, n *view.Facts, now time.Time) {
 	l.Add(text.Plain.Of("Node "), text.Bold.Of(n.Name), state, since(n.ReadySince, message, now))
 	l.AddWhen(n.Deleting != nil, text.Red.Of("  being deleted"), since(n.Deleting, "", now))
 	const another = "a person or another tool"
-	if n.Unschedulable {
-		by := cmp.Or(n.CordonedBy, another+": it stays cordoned after a turn, and counts as unavailable")
-		l.Add(text.Yellow.Of("  cordoned"), text.Plain.Of(" by "+by))
-	}
+	by := cmp.Or(n.CordonedBy, another+": it stays cordoned after a turn, and counts as unavailable")
+	l.AddWhen(n.Unschedulable, text.Yellow.Of("  cordoned"), text.Plain.Of(" by "+by))
 	l.AddWhen(n.Excluded, text.Plain.Of("  kept from external load balancers by "+cmp.Or(n.ExcludedBy, another)))
-	if n.ClaimError != "" {
-		l.Add(text.Red.Of("  claims unreadable: "+n.ClaimError), text.Plain.Of("; no rollout may take the node until a person mends or removes the annotation"))
-	}
+	l.AddWhen(n.ClaimError != "", text.Red.Of("  claims unreadable: "+n.ClaimError),
+		text.Plain.Of("; no rollout may take the node until a person mends or removes the annotation"))
 	for i := range n.Claims {
 		drawClaim(l, &n.Claims[i], now)
 	}

@@ -34,15 +34,11 @@ func (s *scaleSet) Describe(ctx context.Context) (cloud.Set, error) {
 // autoscalerMaximum reads the maximum of an autoscaler; 0 if it is off, or if the credentials may not read it.
 func (s *scaleSet) autoscalerMaximum(ctx context.Context, g group, name string) (int, error) {
 	a, err := s.cloud.autoscaler(ctx, g, name)
-	switch kind := cloud.KindOf(err); {
-	case kind == cloud.KindDenied, kind == cloud.KindNotFound:
-		return 0, nil
-	case err != nil:
-		return 0, err
-	case cloud.Value(a.AutoscalingPolicy).Mode == "OFF":
+	of := cloud.Value(cloud.Value(a).AutoscalingPolicy) // Zero after an error.
+	if kind := cloud.KindOf(err); kind == cloud.KindDenied || kind == cloud.KindNotFound || of.Mode == "OFF" {
 		return 0, nil
 	}
-	return int(cloud.Value(a.AutoscalingPolicy).MaxNumReplicas), nil
+	return int(of.MaxNumReplicas), err
 }
 
 // zonesOf are the zones of a group.

@@ -20,13 +20,11 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -68,39 +66,42 @@ func NewController(clk clock.PassiveClock, c client.Client, f *fleet.Fleet, reco
 	return &Controller{clock: clk, client: c, fleet: f, events: recorder}
 }
 
-// SetupWithManager makes the manager run this controller. The fleet must be set up too.
+// SetupWithManager makes the manager run this controller, and one that removes records. That one does not wait while thousands of budgets are
+// reported. The fleet must be set up too.
 func (c *Controller) SetupWithManager(_ context.Context, m ctrl.Manager) error {
-	return ctrl.NewControllerManagedBy(m).
+	err := ctrl.NewControllerManagedBy(m).
 		Named("budget.status").
 		For(&v1alpha1.NodeDisruptionBudget{}, builder.WithPredicates(specChanged)).
-		WatchesRawSource(source.Func(c.wakeAll)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 2}).
+		WatchesRawSource(c.onChange(func() time.Duration { return max(coalesce, time.Duration(c.pause.Load())) })).
 		Complete(c)
+	if err != nil {
+		return err
+	}
+	return ctrl.NewControllerManagedBy(m).
+		Named("budget.records").
+		WatchesRawSource(c.onChange(func() time.Duration { return coalesce })).
+		Complete(reconcile.Func(c.removeRecords))
 }
 
 // specChanged leaves out this controller's own status writes.
 var specChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool { return fleet.SpecChanged(e.ObjectOld, e.ObjectNew) }}
 
-// all is the request to report all budgets, and records to remove records: rollouts may wait for that, and to report thousands takes long.
-var all, records = reconcile.Request{}, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "records"}}
+// all is the request to report all budgets, or to remove all records.
+var all = reconcile.Request{}
 
-// wakeAll requests both, at the start and after each change of the fleet.
-func (c *Controller) wakeAll(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-	wake := func() {
-		q.AddAfter(records, coalesce)
-		q.AddAfter(all, max(coalesce, time.Duration(c.pause.Load())))
-	}
-	c.fleet.OnChange(wake)
-	wake()
-	return nil
+// onChange requests all at the start, and after each change of the fleet and a delay.
+func (c *Controller) onChange(delay func() time.Duration) source.Source {
+	return source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		wake := func() { q.AddAfter(all, delay()) }
+		c.fleet.OnChange(wake)
+		wake()
+		return nil
+	})
 }
 
-// Reconcile reports the state of one budget, or what all and records request. It requeues itself for the next time at which the clock alone can
-// change that.
+// Reconcile reports the state of one budget. For the request all it reports all budgets. It requeues itself for the next time at which the clock
+// alone can change a status.
 func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
-	if request == records {
-		return c.removeRecords(ctx)
-	}
 	// The budgets are read before the snapshot, so that no status claims to reflect a later generation.
 	budgets, err := make([]v1alpha1.NodeDisruptionBudget, 1), error(nil)
 	if request == all {

@@ -20,7 +20,7 @@ import (
 )
 
 // removeRecords removes the records of evictions whose workloads are all available again, and those that do not count.
-func (c *Controller) removeRecords(ctx context.Context) (result ctrl.Result, err error) {
+func (c *Controller) removeRecords(ctx context.Context, _ ctrl.Request) (result ctrl.Result, err error) {
 	s, err := c.fleet.Snapshot(ctx)
 	if err != nil {
 		return result, err

@@ -33,26 +33,18 @@ func (c *Controller) report(
 	if equality.Semantic.DeepEqual(stored.Status, b.Status) {
 		return account.Next, nil
 	}
-	if err := c.write(ctx, stored, b.DeepCopy()); err != nil {
-		return time.Time{}, client.IgnoreNotFound(err)
-	}
-	if e := gateChanged(&stored.Status, b); e != nil {
-		c.events.Emit(*e)
-	}
-	return account.Next, nil
-}
-
-// write patches the stored status of a budget.
-func (c *Controller) write(ctx context.Context, stored, b *v1alpha1.NodeDisruptionBudget) error {
 	base := stored.DeepCopy()
 	if len(stored.Status.Conditions) == 0 {
 		// No status is stored yet. The patch must contain the counts, even if they are zero.
 		base.Status.Matched, base.Status.Unavailable = -1, -1
 	}
-	if err := c.client.Status().Patch(ctx, b, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})); err != nil {
-		return fmt.Errorf("writing status, %w", err)
+	if err := c.client.Status().Patch(ctx, b.DeepCopy(), client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})); err != nil {
+		return time.Time{}, client.IgnoreNotFound(fmt.Errorf("writing status, %w", err))
 	}
-	return nil
+	if e := gateChanged(&stored.Status, b); e != nil {
+		c.events.Emit(*e)
+	}
+	return account.Next, nil
 }
 
 // notes returns additions to the message: how many nodes are blocked by their own pods, and that Prometheus does not answer.

@@ -105,10 +105,10 @@ func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error
 		Named("extendeddaemonset.rollout").
 		For(&edsv1.ExtendedDaemonSet{}, builder.WithPredicates(turn.RolloutChanged)).
 		Watches(&edsv1.ExtendedDaemonSet{}, turn.Created(c.queued)).
-		Watches(&edsv1.ExtendedDaemonSetReplicaSet{}, turn.Soon(ofLabel)).
-		Watches(&edsv1.ExtendedDaemonsetSetting{}, turn.Soon(ofReference)).
+		Watches(&edsv1.ExtendedDaemonSetReplicaSet{}, turn.Soon(ofName)).
+		Watches(&edsv1.ExtendedDaemonsetSetting{}, turn.Soon(ofName)).
 		Watches(&corev1.Node{}, turn.Wake(c.queued, fleet.Coalesce, c.ofNode), builder.WithPredicates(turn.NodeChanged)).
-		WatchesRawSource(source.Kind[client.Object](c.Pods, &corev1.Pod{}, turn.Soon(ofLabel))).
+		WatchesRawSource(source.Kind[client.Object](c.Pods, &corev1.Pod{}, turn.Soon(ofName))).
 		WatchesRawSource(c.queued.Source(c.fleet)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: max(1, c.options.Threads)}).
 		Build(c)
@@ -120,21 +120,11 @@ func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error
 	return c.watchPodTemplates(m)
 }
 
-// ofLabel returns the ExtendedDaemonSets that the labels of pods and revisions name.
-func ofLabel(_ context.Context, objects ...client.Object) (requests []reconcile.Request) {
+// ofName returns the ExtendedDaemonSets that the labels of pods and revisions name, and the references of Settings.
+func ofName(_ context.Context, objects ...client.Object) (requests []reconcile.Request) {
 	for _, o := range objects {
-		if name := o.GetLabels()[edsv1.LabelName]; name != "" {
+		if name := indexedByName(o)[0]; name != "" {
 			requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: name}})
-		}
-	}
-	return requests
-}
-
-// ofReference returns the ExtendedDaemonSets that Settings name.
-func ofReference(_ context.Context, objects ...client.Object) (requests []reconcile.Request) {
-	for _, o := range objects {
-		if s, ok := o.(*edsv1.ExtendedDaemonsetSetting); ok {
-			requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: s.Namespace, Name: daemonset.ReferenceOf(s)}})
 		}
 	}
 	return requests
@@ -157,7 +147,8 @@ func (c *Controller) ofNode(ctx context.Context, objects ...client.Object) (requ
 	return requests
 }
 
-// indexSelected finds the valid ExtendedDaemonSets that select nodes with a label, as key=value, of which each has one, or anyNode.
+// indexSelected finds the valid ExtendedDaemonSets by one label of their templates' nodeSelector, as key=value: the first by name, because a node
+// that is selected has all of them. Those that each change of a node concerns have anyNode.
 const indexSelected, anyNode = "selected", "any"
 
 func indexedBySelected(o client.Object) []string {

@@ -143,7 +143,7 @@ func rolloutOf(o client.Object) notification.Rollout {
 	switch o := o.(type) {
 	case *unstructured.Unstructured:
 		var status struct {
-			History []v1alpha1.Run `json:"history"`
+			History []v1alpha1.Run
 		}
 		_ = turn.ReadField(o, "status", &status) // What can't be read is no run.
 		r.Kind, r.History = o.GetKind(), status.History

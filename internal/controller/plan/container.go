@@ -91,18 +91,16 @@ func container(name string, p *upgradev1.Plan, spec upgradev1.ContainerSpec, o *
 			{Name: volumeHostRoot, MountPath: "/host"},
 			{Name: volumePodInfo, MountPath: "/run/system-upgrade/pod", ReadOnly: true},
 		},
-		Env: []corev1.EnvVar{
+		Env: slices.Concat([]corev1.EnvVar{
 			fromField("SYSTEM_UPGRADE_NODE_NAME", "spec.nodeName"),
 			fromField("SYSTEM_UPGRADE_POD_NAME", "metadata.name"),
 			fromField("SYSTEM_UPGRADE_POD_UID", "metadata.uid"),
-		},
+		}, spec.Env, []corev1.EnvVar{
+			{Name: "SYSTEM_UPGRADE_PLAN_NAME", Value: p.Name},
+			{Name: "SYSTEM_UPGRADE_PLAN_LATEST_HASH", Value: p.Status.LatestHash},
+			{Name: "SYSTEM_UPGRADE_PLAN_LATEST_VERSION", Value: p.Status.LatestVersion},
+		}),
 	}
-	c.Env = append(c.Env, spec.Env...)
-	c.Env = append(c.Env,
-		corev1.EnvVar{Name: "SYSTEM_UPGRADE_PLAN_NAME", Value: p.Name},
-		corev1.EnvVar{Name: "SYSTEM_UPGRADE_PLAN_LATEST_HASH", Value: p.Status.LatestHash},
-		corev1.EnvVar{Name: "SYSTEM_UPGRADE_PLAN_LATEST_VERSION", Value: p.Status.LatestVersion},
-	)
 	for _, s := range p.Spec.Secrets {
 		at := cmp.Or(s.Path, s.Name)
 		if !path.IsAbs(at) {

@@ -154,12 +154,9 @@ func (p *pass) start(ctx context.Context) error {
 	next, err := p.Start(ctx)
 	p.w.Plan.Status.Wave = p.Decision.Wave
 	p.rollBack()
-	var back []*plan.Unit
-	for _, t := range p.Turns {
-		if t.Pending && !p.w.WantsNewAttempt(t) && !slices.Contains(next, t) {
-			back = append(back, t)
-		}
-	}
+	back := slices.DeleteFunc(slices.Clone(p.Turns), func(t *plan.Unit) bool {
+		return !t.Pending || p.w.WantsNewAttempt(t) || slices.Contains(next, t)
+	})
 	var superseded []*batchv1.Job
 	for _, t := range p.Turns {
 		superseded = append(superseded, t.Superseded...)

@@ -40,11 +40,7 @@ func (c *Controller) gather(ctx context.Context, key types.NamespacedName) (snap
 	if err := errors.Join(c.Client.List(ctx, &jobs, ofPlan...), c.Client.List(ctx, &pods, ofPlan...)); err != nil {
 		return snapshot{}, fmt.Errorf("listing jobs and pods, %w", err)
 	}
-	s := snapshot{Snapshot: nodes, jobs: byNode(jobs.Items), pods: map[string][]*corev1.Pod{}}
-	for i := range pods.Items {
-		p := &pods.Items[i]
-		s.pods[p.Labels[upgradev1.LabelNode]] = append(s.pods[p.Labels[upgradev1.LabelNode]], p)
-	}
+	s := snapshot{Snapshot: nodes, jobs: byNode(jobs.Items, (*batchv1.Job).GetLabels), pods: byNode(pods.Items, (*corev1.Pod).GetLabels)}
 	for _, name := range s.Claimed {
 		if !slices.ContainsFunc(s.Nodes[name].Claims, func(c v1alpha1.Claim) bool { return c.Rollout == holder }) {
 			continue
@@ -55,16 +51,16 @@ func (c *Controller) gather(ctx context.Context, key types.NamespacedName) (snap
 		if err != nil {
 			return snapshot{}, fmt.Errorf("listing jobs of node %s, %w", name, err)
 		}
-		s.jobs[name] = byNode(all.Items)[name]
+		s.jobs[name] = byNode(all.Items, (*batchv1.Job).GetLabels)[name]
 	}
 	return s, nil
 }
 
-func byNode(jobs []batchv1.Job) map[string][]*batchv1.Job {
-	by := map[string][]*batchv1.Job{}
-	for i := range jobs {
-		name := jobs[i].Labels[upgradev1.LabelNode]
-		by[name] = append(by[name], &jobs[i])
+func byNode[T any](objects []T, labelsOf func(*T) map[string]string) map[string][]*T {
+	by := map[string][]*T{}
+	for i := range objects {
+		name := labelsOf(&objects[i])[upgradev1.LabelNode]
+		by[name] = append(by[name], &objects[i])
 	}
 	return by
 }

@@ -28,10 +28,8 @@ func (p *pass) askPlane(ctx context.Context) {
 		}
 	}
 	for _, t := range p.machineTurns {
-		switch t.Phase {
-		case v1alpha1.MachineAdding, v1alpha1.MachineJoining, v1alpha1.MachineClaiming:
+		if slices.Contains([]v1alpha1.MachinePhase{v1alpha1.MachineAdding, v1alpha1.MachineJoining, v1alpha1.MachineClaiming}, t.Phase) {
 			p.askOf(ctx, t, leaving)
-		default:
 		}
 	}
 	isOutdated := func(s *machine.Set) bool { return p.outdated(s) > 0 }

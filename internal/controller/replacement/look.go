@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"moult.dev/moult/api/v1alpha1"
@@ -154,29 +155,23 @@ func (p *pass) findSets(ctx context.Context) {
 
 // setNames are the sets of the rollout.
 func (p *pass) setNames() []string {
-	all := map[string]bool{}
-	for _, name := range p.replacement.ScaleSets {
-		all[name] = true
-	}
-	for _, name := range p.memo.places {
-		all[name] = true
-	}
-	delete(all, "") // Machines that are in no scale set.
+	all := sets.New(p.replacement.ScaleSets...).Insert(slices.Collect(maps.Values(p.memo.places))...)
+	all.Delete("") // Machines that are in no scale set.
 	status := &p.rollout.Status
 	for i := range status.Turns {
-		all[status.Turns[i].ScaleSet] = true
+		all.Insert(status.Turns[i].ScaleSet)
 	}
 	for i := range status.ScaleSets {
 		if s := &status.ScaleSets[i]; len(s.Operations) > 0 || p.rules.Ending {
-			all[s.Name] = true
+			all.Insert(s.Name)
 		}
 	}
 	for name, s := range p.memo.sets {
 		if s.suspended != nil && *s.suspended && !s.Deleted {
-			all[name] = true // It must still be resumed.
+			all.Insert(name) // It must still be resumed.
 		}
 	}
-	return slices.Sorted(maps.Keys(all))
+	return sets.List(all)
 }
 
 // operationsOf are the operations under way in a set.

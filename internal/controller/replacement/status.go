@@ -22,6 +22,7 @@ import (
 	"moult.dev/moult/internal/kind/nodeturn"
 	machine "moult.dev/moult/internal/kind/replacement"
 	"moult.dev/moult/internal/metrics"
+	"moult.dev/moult/internal/rollout"
 	"moult.dev/moult/internal/status"
 	turnof "moult.dev/moult/internal/turn"
 )
@@ -76,13 +77,8 @@ func (p *pass) setStatus(before v1alpha1.ScaleSetStatus, view *machine.Set) v1al
 }
 
 // outdated counts the outdated machines of a set.
-func (p *pass) outdated(s *machine.Set) (n int) {
-	for i := range s.Machines {
-		if m := &s.Machines[i]; p.world.Outdated(s, m, p.world.NodeOf(m)) {
-			n++
-		}
-	}
-	return n
+func (p *pass) outdated(s *machine.Set) int {
+	return rollout.Count(s.Machines, func(m *cloud.Machine) bool { return p.world.Outdated(s, m, p.world.NodeOf(m)) })
 }
 
 // isComplete reports whether all nodes of a set have its image, and no turn is under way in it. Skipped, opted-out and protected nodes do not count.
@@ -299,15 +295,11 @@ func (p *pass) notes() string {
 }
 
 // withoutNode counts the outdated machines of a set that are made, and have no Node and no turn.
-func (p *pass) withoutNode(s *machine.Set) (n int) {
-	for i := range s.Machines {
-		m := &s.Machines[i]
+func (p *pass) withoutNode(s *machine.Set) int {
+	return rollout.Count(s.Machines, func(m *cloud.Machine) bool {
 		isMade := m.State != cloud.Creating && m.State != cloud.Deleting
-		if isMade && p.world.Outdated(s, m, nil) && p.world.NodeOf(m) == nil && !machine.IsTaken(p.machineTurns, s.Name, m.ID) {
-			n++
-		}
-	}
-	return n
+		return isMade && p.world.Outdated(s, m, nil) && p.world.NodeOf(m) == nil && !machine.IsTaken(p.machineTurns, s.Name, m.ID)
+	})
 }
 
 // countMachines counts machines by their states, in metrics.

@@ -96,14 +96,12 @@ func (p *pass) whyUnstable(t *machine.Turn, name string) (why string, next time.
 func (p *pass) judge(ctx context.Context) error {
 	p.machineTurns = p.world.Judge(p.machineTurns)
 	err := p.advance(ctx)
+	inTurn := map[string]bool{}
 	for _, t := range p.machineTurns {
 		p.at(t.Wake)
 		if t.Phase == v1alpha1.MachineJoining && t.Node != "" && p.world.ReplacementNode(t) != nil {
 			p.Works.Watch(p.drainID(t)) // Its pods are known when it is claimed.
 		}
-	}
-	inTurn := map[string]bool{}
-	for _, t := range p.machineTurns {
 		if !t.Over {
 			p.inTurn(t, inTurn)
 		}

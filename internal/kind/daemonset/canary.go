@@ -40,14 +40,10 @@ func (c *Canary) Paused() bool { return c != nil && (c.PausedByHand || c.Verdict
 
 // WaitOf says why a node of the canary may not start. The Reason is "" if it may, or has started.
 func (c *Canary) WaitOf(node string) rollout.Wait {
-	if c != nil {
-		for _, w := range c.Held {
-			if w.Node == node {
-				return w
-			}
-		}
+	if c == nil {
+		return rollout.Wait{}
 	}
-	return rollout.Wait{}
+	return ptr.Deref(rollout.Find(c.Held, func(w *rollout.Wait) bool { return w.Node == node }), rollout.Wait{})
 }
 
 // CanaryWanted reports whether a canary runs or should begin: the target revision is not active, and has not failed.

@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+
+	"moult.dev/moult/internal/rollout"
 )
 
 // Placement is whether a daemon belongs on a node.
@@ -86,13 +88,9 @@ func (p *Placer) Place(n *corev1.Node) Placement {
 
 // untolerated is the first taint with this effect that the template does not tolerate, or nil.
 func (p *Placer) untolerated(n *corev1.Node, effect corev1.TaintEffect) *corev1.Taint {
-	for i := range n.Spec.Taints {
-		t := &n.Spec.Taints[i]
-		if t.Effect == effect && !slices.ContainsFunc(p.tolerations, func(by corev1.Toleration) bool { return tolerates(&by, t) }) {
-			return t
-		}
-	}
-	return nil
+	return rollout.Find(n.Spec.Taints, func(t *corev1.Taint) bool {
+		return t.Effect == effect && !slices.ContainsFunc(p.tolerations, func(by corev1.Toleration) bool { return tolerates(&by, t) })
+	})
 }
 
 // tolerates reports whether a toleration matches a taint, as in the scheduler. The function of package corev1 needs a logger.

@@ -186,12 +186,9 @@ func (j *Judge) Successor() *ReplicaSet {
 // Idle returns the ReplicaSets to delete: they have no pods, and exceed revisionHistoryLimit. The longest inactive ones are deleted
 // first, so the last good one stays.
 func (j *Judge) Idle() []*ReplicaSet {
-	var idle []*ReplicaSet
-	for _, rs := range j.Owned {
-		if rs != j.Active && rs != j.Target && j.counts(rs.Name).All == 0 {
-			idle = append(idle, rs)
-		}
-	}
+	idle := slices.DeleteFunc(slices.Clone(j.Owned), func(rs *ReplicaSet) bool {
+		return rs == j.Active || rs == j.Target || j.counts(rs.Name).All != 0
+	})
 	slices.SortStableFunc(idle, func(a, b *ReplicaSet) int { return lastActive(a).Compare(lastActive(b)) })
 	return idle[:max(0, len(idle)-int(*j.Spec.RevisionHistoryLimit))]
 }

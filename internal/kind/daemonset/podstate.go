@@ -201,12 +201,7 @@ func hasPassed(wake *time.Time, at, now time.Time) bool {
 }
 
 func podCondition(p *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondition {
-	for i := range p.Status.Conditions {
-		if p.Status.Conditions[i].Type == kind {
-			return &p.Status.Conditions[i]
-		}
-	}
-	return nil
+	return rollout.Find(p.Status.Conditions, func(c *corev1.PodCondition) bool { return c.Type == kind })
 }
 
 // withDetail adds the message of a kubelet or scheduler, on one line, and shortened if it is long.

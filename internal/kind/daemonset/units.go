@@ -124,11 +124,5 @@ func (j *Judge) whyFailed(s *NodeState) string {
 
 // eligible returns the number of nodes in the rolling update.
 func (j *Judge) eligible() int {
-	n := 0
-	for _, s := range j.States {
-		if !s.Canary && s.IsCounted() {
-			n++
-		}
-	}
-	return n
+	return rollout.Count(j.States, func(s **NodeState) bool { return !(*s).Canary && (*s).IsCounted() })
 }

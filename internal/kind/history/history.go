@@ -194,10 +194,7 @@ func LastManager(all []metav1.ManagedFieldsEntry) (last []metav1.ManagedFieldsEn
 }
 
 func size(runs []v1alpha1.Run) int {
-	text, err := json.Marshal(runs)
-	if err != nil {
-		panic(err) // Runs always marshal.
-	}
+	text, _ := json.Marshal(runs) // Runs always marshal.
 	return len(text)
 }
 

@@ -4,6 +4,7 @@ package hostupdate
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 	"time"
 
@@ -111,13 +112,7 @@ func (r *Report) failed() string { return string(r.Active) + " failed: " + r.sai
 
 // Unset returns the annotations whose value on the node is not "true".
 func Unset(n *corev1.Node, keys []string) []string {
-	var all []string
-	for _, key := range keys {
-		if n.Annotations[key] != "true" {
-			all = append(all, key)
-		}
-	}
-	return all
+	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return n.Annotations[key] == "true" })
 }
 
 // awaitsHooks says after what the turn waits for which hooks, or "" if all have answered.

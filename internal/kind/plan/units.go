@@ -99,13 +99,9 @@ func (t *Unit) findJobs(w *World, jobs []*batchv1.Job, pods []*corev1.Pod) {
 
 // Finished returns the condition that says how a Job ended, or nil while it has not.
 func Finished(j *batchv1.Job) *batchv1.JobCondition {
-	for i := range j.Status.Conditions {
-		c := &j.Status.Conditions[i]
-		if c.Status == corev1.ConditionTrue && (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) {
-			return c
-		}
-	}
-	return nil
+	return rollout.Find(j.Status.Conditions, func(c *batchv1.JobCondition) bool {
+		return c.Status == corev1.ConditionTrue && (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed)
+	})
 }
 
 // turnOf returns the turn that a Job belongs to. A Job of another controller names no turn, so its uid identifies the turn.

@@ -9,6 +9,7 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cloud"
 	"moult.dev/moult/internal/kind/nodeturn"
+	"moult.dev/moult/internal/rollout"
 )
 
 // Batch is a cloud operation for these turns, before it is recorded. Machines are added in Zone; empty if the cloud chooses.
@@ -38,13 +39,8 @@ func (w *World) Batches(turns []*Turn) []Batch {
 }
 
 // underWay counts the operations of a kind.
-func (s *Set) underWay(kind v1alpha1.CloudOperationKind) (n int) {
-	for i := range s.Operations {
-		if s.Operations[i].Kind == kind {
-			n++
-		}
-	}
-	return n
+func (s *Set) underWay(kind v1alpha1.CloudOperationKind) int {
+	return rollout.Count(s.Operations, func(o *v1alpha1.CloudOperation) bool { return o.Kind == kind })
 }
 
 // mayAdd reports whether machines can be added now. No machine of another addition may have failed. If the cloud chooses zones, all machines of other

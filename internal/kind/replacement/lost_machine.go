@@ -10,6 +10,7 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cloud"
 	"moult.dev/moult/internal/kind/nodeturn"
+	"moult.dev/moult/internal/rollout"
 )
 
 // A machine of a turn may disappear although the turn did not order that. Then either the cloud makes another one, or the scale set was made smaller.
@@ -58,13 +59,7 @@ func byAge(a, b *cloud.Machine) int {
 
 // lacksMachines reports whether the cloud has still to make machines: the set has fewer than its capacity.
 func (s *Set) lacksMachines() bool {
-	there := 0
-	for i := range s.Machines {
-		if s.Machines[i].State != cloud.Deleting {
-			there++
-		}
-	}
-	return s.Known && s.Capacity > there
+	return s.Known && s.Capacity > rollout.Count(s.Machines, func(m *cloud.Machine) bool { return m.State != cloud.Deleting })
 }
 
 // isAdding reports whether an addition is under way: it is not known which turn gets a new machine.

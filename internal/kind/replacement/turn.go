@@ -109,14 +109,7 @@ func (t *Turn) oldName() string { return cmp.Or(t.Node, t.Machine, "one that is 
 
 // isSurplus reports whether the set has an extra machine for the turn, or soon will.
 func (t *Turn) isSurplus() bool {
-	switch t.Phase {
-	case v1alpha1.MachineSoaking:
-		return false
-	case v1alpha1.MachineDiscarding:
-		return (t.Replacement != "" || t.Bound) && !t.DeletesFirst
-	default:
-		return !t.DeletesFirst
-	}
+	return !t.DeletesFirst && t.Phase != v1alpha1.MachineSoaking && (t.Phase != v1alpha1.MachineDiscarding || t.Replacement != "" || t.Bound)
 }
 
 // enter moves a turn to a phase; without a control plane Deleting replaces Leaving. While one of its machines is not listed, PhaseSince stays: a

@@ -83,18 +83,12 @@ type Set struct {
 
 // Machine of that id; nil if it is not listed.
 func (s *Set) Machine(id string) *cloud.Machine {
-	if i := slices.IndexFunc(s.Machines, func(m cloud.Machine) bool { return m.ID == id }); i >= 0 && id != "" {
-		return &s.Machines[i]
-	}
-	return nil
+	return rollout.Find(s.Machines, func(m *cloud.Machine) bool { return m.ID == id && id != "" })
 }
 
 // Operation of that token; nil if there is none.
 func (s *Set) Operation(token string) *v1alpha1.CloudOperation {
-	if i := slices.IndexFunc(s.Operations, func(o v1alpha1.CloudOperation) bool { return o.Token == token }); i >= 0 && token != "" {
-		return &s.Operations[i]
-	}
-	return nil
+	return rollout.Find(s.Operations, func(o *v1alpha1.CloudOperation) bool { return o.Token == token && token != "" })
 }
 
 // MissingFor is how long a machine must be missing from the list before it counts as gone.
