@@ -27,6 +27,7 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	managerconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -126,6 +127,7 @@ func TestAPI(t *testing.T) {
 		m, err := ctrl.NewManager(cfg, ctrl.Options{
 			Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"}, Controller: managerconfig.Controller{SkipNameValidation: ptr.To(true)},
 			Client: client.Options{Cache: &client.CacheOptions{Unstructured: true}},
+			Cache:  cache.Options{ByObject: turn.CacheOptions()},
 		})
 		if err != nil {
 			t.Fatal(err)
