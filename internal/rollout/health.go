@@ -70,26 +70,6 @@ func (f *Fleet) SoakEnd(name string, changed time.Time, soak time.Duration) time
 	return Later(changed, f.healthySince(name, &Health{})).Add(soak)
 }
 
-// Count returns the number of elements for which is returns true.
-func Count[T any](all []T, is func(*T) bool) (n int) {
-	for i := range all {
-		if is(&all[i]) {
-			n++
-		}
-	}
-	return n
-}
-
-// Find returns the first element for which is returns true, or nil.
-func Find[T any](all []T, is func(*T) bool) *T {
-	for i := range all {
-		if is(&all[i]) {
-			return &all[i]
-		}
-	}
-	return nil
-}
-
 // NodeCondition returns the condition of this type, or nil.
 func NodeCondition(conditions []corev1.NodeCondition, kind corev1.NodeConditionType) *corev1.NodeCondition {
 	return Find(conditions, func(c *corev1.NodeCondition) bool { return c.Type == kind })

@@ -81,14 +81,14 @@ func Copy(stored *unstructured.Unstructured) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: fields}
 }
 
-// PatchFrom is the patch of a copy. It fails with a conflict if the rollout has changed since it was read.
+// PatchFrom returns the patch that makes a changed copy of a stored rollout. It fails with a conflict if the rollout has changed since it was read.
 func PatchFrom(stored *unstructured.Unstructured) client.Patch {
 	from := Copy(stored)
 	from.SetResourceVersion("") // So the patch has it, and the API server compares.
 	return client.MergeFrom(from)
 }
 
-// ReadField decodes a field of a stored rollout. As far as the error allows, into is set all the same.
+// ReadField decodes a field of a stored rollout. After an error, into has the parts that could be read.
 func ReadField(stored *unstructured.Unstructured, field string, into any) error {
 	switch content := stored.Object[field].(type) {
 	case nil:
@@ -104,7 +104,7 @@ func ReadField(stored *unstructured.Unstructured, field string, into any) error 
 // outlined is the field of a packed rollout that has its outline. Patches by PatchFrom leave it out, because it does not differ.
 const outlined = "outline"
 
-// outline is what of a rollout is asked when others change, of thousands at once.
+// outline is the part of a rollout that is needed after each change of a node. There may be thousands of rollouts, so it is decoded once.
 type outline struct {
 	selector            labels.Selector // nothing if the rollout's own is missing or can't be read
 	replaces, isInvalid bool
@@ -141,7 +141,7 @@ func newOutline(stored *unstructured.Unstructured) *outline {
 	return o
 }
 
-// CacheOptions returns the cache options of NodeRollouts: few managed fields, and a resync.
+// CacheOptions returns the cache options of NodeRollouts: packed, with a resync.
 func CacheOptions() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{Object(): {Transform: Pack, SyncPeriod: ptr.To(Resync)}}
 }

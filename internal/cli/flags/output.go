@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
@@ -114,17 +113,4 @@ func (o *Output) print(to io.Writer, content any, more map[string]any) error {
 		return u.EachListItem(func(item runtime.Object) error { return o.printer.PrintObj(item, to) })
 	}
 	return o.printer.PrintObj(u, to)
-}
-
-// Exit prints the error of a command, and ends the program with its exit code. Without an error it does nothing.
-func Exit(err error) {
-	if err == nil {
-		return
-	}
-	fmt.Fprintln(os.Stderr, "error:", err)
-	var coded interface{ ExitCode() int }
-	if errors.As(err, &coded) {
-		os.Exit(coded.ExitCode())
-	}
-	os.Exit(1)
 }

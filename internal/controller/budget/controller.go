@@ -86,10 +86,10 @@ func (c *Controller) SetupWithManager(_ context.Context, m ctrl.Manager) error {
 // specChanged leaves out this controller's own status writes.
 var specChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool { return fleet.SpecChanged(e.ObjectOld, e.ObjectNew) }}
 
-// all is the request to report all budgets, or to remove all records.
+// all is the request to report all budgets; for budget.records, to remove all records.
 var all = reconcile.Request{}
 
-// onChange requests all at the start, and after each change of the fleet and a delay.
+// onChange enqueues the request all at the start, and after each change of the fleet, with a delay.
 func (c *Controller) onChange(delay func() time.Duration) source.Source {
 	return source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		wake := func() { q.AddAfter(all, delay()) }

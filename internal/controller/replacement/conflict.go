@@ -47,7 +47,7 @@ func (p *pass) ambiguity() error {
 
 // readOthers reads the other NodeRollouts with replacement that may be for the same machines.
 func (p *pass) readOthers(ctx context.Context) error {
-	if len(p.memo.sets) == 0 {
+	if len(p.memo.sets) == 0 { // Then no other can be in the way yet.
 		return nil
 	}
 	all, err := replacements(ctx, p.Client, indexSets)
