@@ -44,7 +44,7 @@ func (n *nodes) read(objects []*corev1.Node) Snapshot {
 		if now == nil {
 			now = rollout.NewNode(o)
 			if _, err := node.ParseEvicted(o.Annotations); err != nil && len(now.Claims) == 0 && now.ClaimError == "" {
-				now.ClaimError = err.Error()
+				now.ClaimError = rollout.Unreadable(v1alpha1.AnnotationEvicted)
 			}
 		}
 		made[o], s.Nodes[o.Name] = now, now

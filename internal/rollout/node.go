@@ -18,11 +18,17 @@ func NewNode(o *corev1.Node) *Node {
 	}
 	var err error
 	if n.Claims, err = v1alpha1.ParseClaims(o.Annotations); err != nil {
-		n.ClaimError = err.Error()
+		n.ClaimError = Unreadable(v1alpha1.AnnotationClaims)
 	}
 	n.Draining = draining(o, n.Claims)
 	n.readiness = n.ready()
 	return n
+}
+
+// Unreadable says that an annotation of a Node can't be read. It quotes nothing, or each nonsense that a kubelet writes would change the status of
+// thousands of rollouts.
+func Unreadable(annotation string) string {
+	return "annotation " + annotation + " can't be read: correct or remove it"
 }
 
 // draining reports whether the node is claimed for a drain that is not complete. It is complete if the node's condition,
