@@ -296,8 +296,12 @@ func (g *generator) object(d *apiextensionsv1.CustomResourceDefinition, name str
 	if d.Spec.Scope == apiextensionsv1.NamespaceScoped && g.intN(20) > 0 {
 		pool = "nowhere" // Each of the others makes Jobs or pods.
 	}
-	// A part of the path may be nonsense. Then the API server refuses the object.
-	_ = unstructured.SetNestedStringMap(spec, map[string]string{labelPool: pool}, strings.Split(kind.selector, ".")...)
+	path := strings.Split(kind.selector, ".")
+	if unstructured.SetNestedStringMap(spec, map[string]string{labelPool: pool}, path...) != nil {
+		// A part of the path is nonsense. Where the API server would drop it, a budget of all nodes would rightly stop the other rollouts.
+		delete(spec, path[0])
+		_ = unstructured.SetNestedStringMap(spec, map[string]string{labelPool: pool}, path...)
+	}
 	o := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
 	o.SetAPIVersion(d.Spec.Group + "/" + d.Spec.Versions[0].Name)
 	o.SetKind(d.Spec.Names.Kind)
