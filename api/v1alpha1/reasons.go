@@ -24,8 +24,8 @@ const (
 	// ReasonClaimed: another rollout has the node now. Ends: the other rollout's turn ends; if it failed there, mend that
 	// first.
 	ReasonClaimed Reason = "Claimed"
-	// ReasonClaimUnreadable: the claims on the node can't be read, so no rollout may take it. Ends: the annotation
-	// moult.dev/claims is removed: kubectl annotate node NODE moult.dev/claims-.
+	// ReasonClaimUnreadable: the claims on the node, or its record of evictions, can't be read, so no rollout may take it.
+	// Ends: the annotation that the message names is corrected or removed: kubectl annotate node NODE moult.dev/claims-.
 	ReasonClaimUnreadable Reason = "ClaimUnreadable"
 	// ReasonClaimLost: the node changed while it was being claimed. The operator decides again at once. Ends: by itself,
 	// at once; seen for long, something writes to the node all the time.

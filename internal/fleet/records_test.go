@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/rollout"
 )
 
 const claimedByPlan = `[{"rollout":"Plan/a/b","uid":"u","revision":"r","turn":"t","since":null}]`
@@ -67,7 +68,7 @@ func TestUnreadableRecord(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n1, n2 := s.Nodes["n1"].ClaimError, s.Nodes["n2"].ClaimError; n1 == "" || n2 != "" {
+	if n1, n2 := s.Nodes["n1"].ClaimError, s.Nodes["n2"].ClaimError; n1 != rollout.Unreadable(v1alpha1.AnnotationEvicted) || n2 != "" {
 		t.Errorf("%q, %q", n1, n2)
 	}
 }

@@ -25,11 +25,9 @@ func NewNode(o *corev1.Node) *Node {
 	return n
 }
 
-// Unreadable says that an annotation of a Node can't be read. It quotes nothing, or each nonsense that a kubelet writes would change the status of
-// thousands of rollouts.
-func Unreadable(annotation string) string {
-	return "annotation " + annotation + " can't be read: correct or remove it"
-}
+// Unreadable says that an annotation of a Node can't be read. It does not quote the value or the decoder's error: otherwise the status of each rollout
+// that waits for the node would change whenever a kubelet writes other nonsense.
+func Unreadable(annotation string) string { return "annotation " + annotation + " can't be read" }
 
 // draining reports whether the node is claimed for a drain that is not complete. It is complete if the node's condition,
 // the claim, or a later step of the turn says so. The condition Drained of a schedulable node is out of date.

@@ -170,7 +170,7 @@ type Replacement struct {
 type Node struct {
 	// Claims of all rollouts on the node.
 	Claims []v1alpha1.Claim
-	// ClaimError says why the claims can't be read.
+	// ClaimError says which annotation can't be read, so that no rollout may take the node.
 	ClaimError string
 	Labels     map[string]string
 	// Unschedulable is true when it is cordoned.

@@ -174,8 +174,11 @@ func (p *Part) Waits() bool {
 func (c *Cluster) facts(n *corev1.Node) Facts {
 	known := c.fleet.Nodes[n.Name]
 	all := Facts{
-		Name: n.Name, Ready: IsNodeReady(n), Unschedulable: n.Spec.Unschedulable, Claims: known.Claims, ClaimError: known.ClaimError,
+		Name: n.Name, Ready: IsNodeReady(n), Unschedulable: n.Spec.Unschedulable, Claims: known.Claims,
 		Host: hostOf(n), ProviderID: n.Spec.ProviderID, Machines: c.machinesOf(n.Name), Deleting: n.DeletionTimestamp,
+	}
+	if _, err := v1alpha1.ParseClaims(n.Annotations); err != nil {
+		all.ClaimError = err.Error() // In full, unlike known.ClaimError.
 	}
 	if all.Unschedulable {
 		all.CordonedBy = n.Annotations[v1alpha1.AnnotationCordonedBy]

@@ -296,11 +296,9 @@ func (g *generator) object(d *apiextensionsv1.CustomResourceDefinition, name str
 	if d.Spec.Scope == apiextensionsv1.NamespaceScoped && g.intN(20) > 0 {
 		pool = "nowhere" // Each of the others makes Jobs or pods.
 	}
-	path := strings.Split(kind.selector, ".")
-	if unstructured.SetNestedStringMap(spec, map[string]string{labelPool: pool}, path...) != nil {
-		// A part of the path is nonsense. Where the API server would drop it, a budget of all nodes would rightly stop the other rollouts.
-		delete(spec, path[0])
-		_ = unstructured.SetNestedStringMap(spec, map[string]string{labelPool: pool}, path...)
+	if path := strings.Split(kind.selector, "."); unstructured.SetNestedStringMap(spec, map[string]string{labelPool: pool}, path...) != nil && spec[path[0]] == nil {
+		// The API server drops null, and a budget without a selector governs all nodes: it would rightly stop the other rollouts.
+		spec[path[0]] = map[string]any{path[1]: map[string]any{labelPool: pool}}
 	}
 	o := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
 	o.SetAPIVersion(d.Spec.Group + "/" + d.Spec.Versions[0].Name)

@@ -31,7 +31,7 @@ var waitHints = hints{
 	v1alpha1.ReasonWindowInvalid:      hintCorrect,
 	v1alpha1.ReasonStrategyInvalid:    hintCorrect,
 	v1alpha1.ReasonBudgetInvalid:      hintCorrect,
-	v1alpha1.ReasonClaimUnreadable:    "mend or remove the annotation " + v1alpha1.AnnotationClaims + " of the node",
+	v1alpha1.ReasonClaimUnreadable:    "correct or remove the annotation that the message names: kubectl annotate node NODE KEY-",
 	v1alpha1.ReasonHostnameShared:     "give each node a label kubernetes.io/hostname of its own",
 	v1alpha1.ReasonMaxConcurrent:      "who has the slots: kubectl moult status {arg}",
 

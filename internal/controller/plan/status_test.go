@@ -107,7 +107,7 @@ func TestCount(t *testing.T) {
 			{Node: "dog", Reason: v1alpha1.ReasonJobFailed, Message: "dog broke", Since: ptr.To(ago(2 * time.Minute))},
 		},
 		Waiting: []v1alpha1.UnitStatus{
-			{Node: "waiting-2", Reason: v1alpha1.ReasonClaimUnreadable, Message: "annotation moult.dev/claims can't be read: correct or remove it"},
+			{Node: "waiting-2", Reason: v1alpha1.ReasonClaimUnreadable, Message: "annotation moult.dev/claims can't be read"},
 			{Node: "waiting-1", Reason: v1alpha1.ReasonMaxConcurrent, Message: full},
 		},
 	}
@@ -116,7 +116,7 @@ func TestCount(t *testing.T) {
 	}
 	wantProgress := status.Progress{
 		Ready: true, Counts: counts, Failure: "dog broke",
-		Wait: v1alpha1.ReasonClaimUnreadable, WaitMessage: "annotation moult.dev/claims can't be read: correct or remove it",
+		Wait: v1alpha1.ReasonClaimUnreadable, WaitMessage: "annotation moult.dev/claims can't be read",
 	}
 	if diff := cmp.Diff(wantProgress, progress); diff != "" {
 		t.Errorf("progress (-want +got):\n%s", diff)
