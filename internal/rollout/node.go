@@ -25,8 +25,8 @@ func NewNode(o *corev1.Node) *Node {
 	return n
 }
 
-// Unreadable says that an annotation of a Node can't be read. It does not quote the value or the decoder's error: otherwise the status of each rollout
-// that waits for the node would change whenever a kubelet writes other nonsense.
+// Unreadable says that an annotation of a Node can't be read. It does not quote the value or the decoder's error. So the statuses of the rollouts that
+// wait for the node do not change each time a kubelet writes another value that can't be read.
 func Unreadable(annotation string) string { return "annotation " + annotation + " can't be read" }
 
 // draining reports whether the node is claimed for a drain that is not complete. It is complete if the node's condition,

@@ -11,7 +11,7 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 )
 
-// What a kubelet writes into the annotation does not reach the status of rollouts: otherwise other nonsense would cause another write of each status.
+// The message does not depend on what a kubelet wrote into the annotation. So other nonsense there changes no status.
 func TestUnreadableClaimsAreNotQuoted(t *testing.T) {
 	for _, value := range []string{"{", "nonsense", `[{"rollout":""}]`} {
 		n := NewNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.AnnotationClaims: value}}})

@@ -178,7 +178,7 @@ func (c *Cluster) facts(n *corev1.Node) Facts {
 		Host: hostOf(n), ProviderID: n.Spec.ProviderID, Machines: c.machinesOf(n.Name), Deleting: n.DeletionTimestamp,
 	}
 	if _, err := v1alpha1.ParseClaims(n.Annotations); err != nil {
-		all.ClaimError = err.Error() // In full, unlike known.ClaimError.
+		all.ClaimError = err.Error() // known.ClaimError does not say what is wrong.
 	}
 	if all.Unschedulable {
 		all.CordonedBy = n.Annotations[v1alpha1.AnnotationCordonedBy]
