@@ -354,7 +354,7 @@ const (
 	CauseMinReadySeconds UnavailableCause = "MinReadySeconds"
 	// CauseUnhealthy: it lacks a condition, or has a taint, by gates.nodes.
 	CauseUnhealthy UnavailableCause = "Unhealthy"
-	// CauseUnreadable: the claims on it can't be read.
+	// CauseUnreadable: the claims on it, or its record of evictions, can't be read.
 	CauseUnreadable UnavailableCause = "ClaimUnreadable"
 	// CauseDaemonPod: an ExtendedDaemonSet replaces its pod on it, and spec.counts has DaemonPods.
 	CauseDaemonPod UnavailableCause = "DaemonPodReplaced"

@@ -20,7 +20,6 @@ import (
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/node"
 	"moult.dev/moult/internal/rollout"
 )
 
@@ -218,7 +217,7 @@ func (g *gates) missingEvicted(selector labels.Selector, nodes []*corev1.Node) (
 		if !selector.Matches(labels.Set(n.Labels)) {
 			continue
 		}
-		evicted, _ := node.ParseEvicted(n.Annotations) // An unreadable record makes its node unavailable.
+		evicted, _ := v1alpha1.ParseEvicted(n.Annotations) // An unreadable record makes its node unavailable.
 		for _, of := range evicted {
 			if lacks := g.shortageOf(of); lacks != "" {
 				missing = append(missing, "evicted from "+n.Name+": "+of.Kind+" "+of.Namespace+"/"+of.Name+" "+lacks)
@@ -229,7 +228,7 @@ func (g *gates) missingEvicted(selector labels.Selector, nodes []*corev1.Node) (
 }
 
 // shortageOf returns what an evicted workload lacks, or "".
-func (g *gates) shortageOf(of node.Workload) string {
+func (g *gates) shortageOf(of v1alpha1.Workload) string {
 	if w := g.workloads[of.Kind]; w != nil {
 		return shortage(w.get(of.Namespace, of.Name))
 	}
@@ -238,10 +237,10 @@ func (g *gates) shortageOf(of node.Workload) string {
 
 // Recovered reports whether the record of these evictions can be removed: all workloads are available again or deleted, or
 // no budget has a workloads gate.
-func (f *Fleet) Recovered(s *Snapshot, evicted []node.Workload) bool {
+func (f *Fleet) Recovered(s *Snapshot, evicted []v1alpha1.Workload) bool {
 	if !slices.ContainsFunc(s.Budgets, func(b rollout.Budget) bool { return b.Workloads }) {
 		return true
 	}
 	return f.gates.unknownWorkloads(nil) == "" &&
-		!slices.ContainsFunc(evicted, func(of node.Workload) bool { return f.gates.shortageOf(of) != "" })
+		!slices.ContainsFunc(evicted, func(of v1alpha1.Workload) bool { return f.gates.shortageOf(of) != "" })
 }

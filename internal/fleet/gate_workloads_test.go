@@ -21,7 +21,6 @@ import (
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/node"
 	"moult.dev/moult/internal/rollout"
 )
 
@@ -270,7 +269,7 @@ func TestWorkloadsGateSeesNamedKinds(t *testing.T) {
 }
 
 func TestRecovered(t *testing.T) {
-	evicted := []node.Workload{{Kind: "ReplicaSet", Namespace: "shop", Name: "a"}, {Kind: "StatefulSet", Namespace: "shop", Name: "b"}}
+	evicted := []v1alpha1.Workload{{Kind: "ReplicaSet", Namespace: "shop", Name: "a"}, {Kind: "StatefulSet", Namespace: "shop", Name: "b"}}
 	for name, tc := range map[string]struct {
 		budgets  []client.Object
 		unsynced bool

@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/node"
 	"moult.dev/moult/internal/rollout"
 )
 
@@ -43,9 +42,6 @@ func (n *nodes) read(objects []*corev1.Node) Snapshot {
 		now := n.made[o]
 		if now == nil {
 			now = rollout.NewNode(o)
-			if _, err := node.ParseEvicted(o.Annotations); err != nil && len(now.Claims) == 0 && now.ClaimError == "" {
-				now.ClaimError = rollout.Unreadable(v1alpha1.AnnotationEvicted)
-			}
 		}
 		made[o], s.Nodes[o.Name] = now, now
 		if len(now.Claims) > 0 {

@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/rollout"
 )
 
 const claimedByPlan = `[{"rollout":"Plan/a/b","uid":"u","revision":"r","turn":"t","since":null}]`
@@ -56,19 +55,5 @@ func TestRecordsThatCount(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// A record that can't be read makes its node unavailable, unless the node is in a turn, which goes on.
-func TestUnreadableRecord(t *testing.T) {
-	free, claimed := evictedFrom("n1", "nonsense"), evictedFrom("n2", "nonsense")
-	claimed.Annotations[v1alpha1.AnnotationClaims] = claimedByPlan
-	b := newBench(t, free, claimed)
-	s, err := b.Snapshot(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n1, n2 := s.Nodes["n1"].ClaimError, s.Nodes["n2"].ClaimError; n1 != rollout.Unreadable(v1alpha1.AnnotationEvicted) || n2 != "" {
-		t.Errorf("%q, %q", n1, n2)
 	}
 }

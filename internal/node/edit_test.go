@@ -41,7 +41,7 @@ func TestWrite(t *testing.T) {
 		{name: "another has it", node: holding(false, "", otherText), edit: Edit{Claim: own()}, err: "writing node n1, claimed by Plan/system-upgrade/other since 2026-11-20 11:00:00 +0000 UTC"},
 		{name: "another has it, and the claims are ignored", node: holding(false, "", otherText), edit: Edit{Claim: v1alpha1.Claim{Rollout: plan}, KeepClaims: true, Also: []Also{saying}},
 			want: `{"metadata":{"annotations":{"x/wanted":"stabilize"}}}`},
-		{name: "cordon", node: holding(false, "", ownText), edit: Edit{Claim: own(), Cordon: true, Also: []Also{Excluding, Evicting(Workload{"ReplicaSet", "shop", "cart"})}},
+		{name: "cordon", node: holding(false, "", ownText), edit: Edit{Claim: own(), Cordon: true, Also: []Also{Excluding, Evicting(v1alpha1.Workload{Kind: "ReplicaSet", Namespace: "shop", Name: "cart"})}},
 			want: `{"metadata":{"annotations":{"moult.dev/cordoned-by":"Plan/system-upgrade/k3s","moult.dev/evicted":"[\"ReplicaSet/shop/cart\"]","moult.dev/excluded-by":"Plan/system-upgrade/k3s"},` +
 				`"labels":{"node.kubernetes.io/exclude-from-external-load-balancers":""}},"spec":{"unschedulable":true}}`},
 		{name: "cordon what a person had cordoned", node: holding(true, "", ownText), edit: Edit{Claim: own(), Cordon: true}},

@@ -17,9 +17,9 @@ import (
 )
 
 var (
-	cart  = Workload{"ReplicaSet", "shop", "cart-5d4f"}
-	db    = Workload{"StatefulSet", "shop", "db"}
-	stock = Workload{"ReplicationController", "depot", "stock"}
+	cart  = v1alpha1.Workload{Kind: "ReplicaSet", Namespace: "shop", Name: "cart-5d4f"}
+	db    = v1alpha1.Workload{Kind: "StatefulSet", Namespace: "shop", Name: "db"}
+	stock = v1alpha1.Workload{Kind: "ReplicationController", Namespace: "depot", Name: "stock"}
 )
 
 // recording makes a node with this record; empty: without.
@@ -31,39 +31,17 @@ func recording(record string) *corev1.Node {
 	return n
 }
 
-func TestParseEvicted(t *testing.T) {
-	for value, want := range map[string][]Workload{
-		"":   nil,
-		"[]": {},
-		`["ReplicaSet/shop/cart-5d4f","StatefulSet/shop/db"]`: {cart, db},
-	} {
-		got, err := ParseEvicted(map[string]string{v1alpha1.AnnotationEvicted: value})
-		if err != nil {
-			t.Errorf("%s: %v", value, err)
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s: %s", value, diff)
-		}
-	}
-	for _, value := range []string{"{", `["a"]`, `["a/b"]`, `["a/b/c/d"]`, `["a//c"]`, `[1]`, `"ReplicaSet/shop/cart"`} {
-		if got, err := ParseEvicted(map[string]string{v1alpha1.AnnotationEvicted: value}); got != nil || err == nil ||
-			!strings.HasPrefix(err.Error(), "reading annotation moult.dev/evicted, ") {
-			t.Errorf("%s: got %v, %v", value, got, err)
-		}
-	}
-}
-
 func TestWorkloadOf(t *testing.T) {
-	for owner, want := range map[string]Workload{
-		"apps/v1 ReplicaSet": {"ReplicaSet", "shop", "x"}, "apps/v1 StatefulSet": {"StatefulSet", "shop", "x"},
-		"v1 ReplicationController": {"ReplicationController", "shop", "x"},
+	for owner, want := range map[string]v1alpha1.Workload{
+		"apps/v1 ReplicaSet": {Kind: "ReplicaSet", Namespace: "shop", Name: "x"}, "apps/v1 StatefulSet": {Kind: "StatefulSet", Namespace: "shop", Name: "x"},
+		"v1 ReplicationController": {Kind: "ReplicationController", Namespace: "shop", Name: "x"},
 		"apps/v1 DaemonSet":        {}, "batch/v1 Job": {}, "v1 Node": {},
 		// Another's StatefulSet is not the one that a StatefulSet's name would find.
 		"apps.kruise.io/v1beta1 StatefulSet": {},
 	} {
 		apiVersion, kind, _ := strings.Cut(owner, " ")
 		got, ok := WorkloadOf("shop", &metav1.OwnerReference{APIVersion: apiVersion, Kind: kind, Name: "x"})
-		if got != want || ok != (want != Workload{}) {
+		if got != want || ok != (want != v1alpha1.Workload{}) {
 			t.Errorf("%s: got %v, %v", owner, got, ok)
 		}
 	}
@@ -74,15 +52,15 @@ func TestWorkloadOf(t *testing.T) {
 
 func TestRecordEvicted(t *testing.T) {
 	for name, tc := range map[string]struct {
-		workloads    []Workload
+		workloads    []v1alpha1.Workload
 		before, want string
 	}{
-		"the first":              {[]Workload{db, cart}, "", `["ReplicaSet/shop/cart-5d4f","StatefulSet/shop/db"]`},
-		"more":                   {[]Workload{stock}, `["StatefulSet/shop/db"]`, `["ReplicationController/depot/stock","StatefulSet/shop/db"]`},
-		"what is there":          {[]Workload{db, db}, `["StatefulSet/shop/db"]`, `["StatefulSet/shop/db"]`},
+		"the first":              {[]v1alpha1.Workload{db, cart}, "", `["ReplicaSet/shop/cart-5d4f","StatefulSet/shop/db"]`},
+		"more":                   {[]v1alpha1.Workload{stock}, `["StatefulSet/shop/db"]`, `["ReplicationController/depot/stock","StatefulSet/shop/db"]`},
+		"what is there":          {[]v1alpha1.Workload{db, db}, `["StatefulSet/shop/db"]`, `["StatefulSet/shop/db"]`},
 		"nothing":                {nil, `["StatefulSet/shop/db"]`, `["StatefulSet/shop/db"]`},
 		"nothing, on none":       {nil, "", ""},
-		"one that can't be read": {[]Workload{db}, "{", `["StatefulSet/shop/db"]`},
+		"one that can't be read": {[]v1alpha1.Workload{db}, "{", `["StatefulSet/shop/db"]`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := fake.NewClientBuilder().WithObjects(recording(tc.before)).Build()
@@ -99,16 +77,16 @@ func TestRecordEvicted(t *testing.T) {
 }
 
 func TestRecordIsBounded(t *testing.T) {
-	var many []Workload
-	for i := range MaxEvicted + 100 {
-		many = append(many, Workload{"ReplicaSet", "shop", fmt.Sprintf("rs-%04d", i)})
+	var many []v1alpha1.Workload
+	for i := range v1alpha1.MaxEvicted + 100 {
+		many = append(many, v1alpha1.Workload{Kind: "ReplicaSet", Namespace: "shop", Name: fmt.Sprintf("rs-%04d", i)})
 	}
 	c := fake.NewClientBuilder().WithObjects(recording("")).Build()
 	if err := RecordEvicted(t.Context(), c, read(t, c), many...); err != nil {
 		t.Fatal(err)
 	}
-	got, err := ParseEvicted(read(t, c).Annotations)
-	if diff := cmp.Diff(many[:MaxEvicted], got); diff != "" || err != nil {
+	got, err := v1alpha1.ParseEvicted(read(t, c).Annotations)
+	if diff := cmp.Diff(many[:v1alpha1.MaxEvicted], got); diff != "" || err != nil {
 		t.Error(err, diff)
 	}
 }

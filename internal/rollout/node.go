@@ -18,16 +18,18 @@ func NewNode(o *corev1.Node) *Node {
 	}
 	var err error
 	if n.Claims, err = v1alpha1.ParseClaims(o.Annotations); err != nil {
-		n.ClaimError = Unreadable(v1alpha1.AnnotationClaims)
+		n.ClaimError = cannotRead(v1alpha1.AnnotationClaims)
+	} else if _, err = v1alpha1.ParseEvicted(o.Annotations); err != nil && len(n.Claims) == 0 { // A turn that has begun replaces the record.
+		n.ClaimError = cannotRead(v1alpha1.AnnotationEvicted)
 	}
 	n.Draining = draining(o, n.Claims)
 	n.readiness = n.ready()
 	return n
 }
 
-// Unreadable says that an annotation of a Node can't be read. It does not quote the value or the decoder's error. So the statuses of the rollouts that
+// cannotRead says that an annotation of a Node can't be read. It does not quote the value or the decoder's error. So the statuses of the rollouts that
 // wait for the node do not change each time a kubelet writes another value that can't be read.
-func Unreadable(annotation string) string { return "annotation " + annotation + " can't be read" }
+func cannotRead(annotation string) string { return "annotation " + annotation + " can't be read" }
 
 // draining reports whether the node is claimed for a drain that is not complete. It is complete if the node's condition,
 // the claim, or a later step of the turn says so. The condition Drained of a schedulable node is out of date.

@@ -12,11 +12,20 @@ import (
 )
 
 // The message does not depend on what a kubelet wrote into the annotation. So other nonsense there changes no status.
-func TestUnreadableClaimsAreNotQuoted(t *testing.T) {
-	for _, value := range []string{"{", "nonsense", `[{"rollout":""}]`} {
-		n := NewNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.AnnotationClaims: value}}})
-		if want := "annotation moult.dev/claims can't be read"; n.ClaimError != want {
-			t.Errorf("%s: got %q, want %q", value, n.ClaimError, want)
+func TestUnreadableAnnotationsAreNotQuoted(t *testing.T) {
+	const claimed, claims, evicted = `[{"rollout":"Plan/a/b","uid":"u"}]`, "annotation moult.dev/claims can't be read", "annotation moult.dev/evicted can't be read"
+	for _, tc := range []struct{ claims, evicted, want string }{
+		{"", "", ""},
+		{"{", "", claims},
+		{"nonsense", "nonsense", claims},
+		{`[{"rollout":""}]`, "", claims},
+		{"", "nonsense", evicted},
+		{"[]", `["a"]`, evicted},
+		{claimed, "nonsense", ""}, // A turn that has begun goes on.
+	} {
+		n := NewNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.AnnotationClaims: tc.claims, v1alpha1.AnnotationEvicted: tc.evicted}}})
+		if n.ClaimError != tc.want {
+			t.Errorf("%+v: got %q", tc, n.ClaimError)
 		}
 	}
 }

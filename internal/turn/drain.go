@@ -81,7 +81,7 @@ func (d *Drain) Begin(ctx context.Context) (also []node.Also, failure *v1alpha1.
 }
 
 // evictedBy returns the workloads to record: those whose pods a pass evicted. Only a workloads gate reads the record.
-func (d *Drain) evictedBy(r *drain.Result) (all []node.Workload) {
+func (d *Drain) evictedBy(r *drain.Result) (all []v1alpha1.Workload) {
 	if !d.Gated {
 		return nil
 	}

@@ -4,7 +4,6 @@ package view
 
 import (
 	"cmp"
-	"encoding/json"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -177,8 +176,10 @@ func (c *Cluster) facts(n *corev1.Node) Facts {
 		Name: n.Name, Ready: IsNodeReady(n), Unschedulable: n.Spec.Unschedulable, Claims: known.Claims,
 		Host: hostOf(n), ProviderID: n.Spec.ProviderID, Machines: c.machinesOf(n.Name), Deleting: n.DeletionTimestamp,
 	}
-	if _, err := v1alpha1.ParseClaims(n.Annotations); err != nil {
-		all.ClaimError = err.Error() // known.ClaimError does not say what is wrong.
+	evicted, evictedErr := v1alpha1.ParseEvicted(n.Annotations)
+	if known.ClaimError != "" { // It does not say what is wrong.
+		_, err := v1alpha1.ParseClaims(n.Annotations)
+		all.ClaimError = cmp.Or(err, evictedErr).Error()
 	}
 	if all.Unschedulable {
 		all.CordonedBy = n.Annotations[v1alpha1.AnnotationCordonedBy]
@@ -186,10 +187,11 @@ func (c *Cluster) facts(n *corev1.Node) Facts {
 	if _, all.Excluded = n.Labels[corev1.LabelNodeExcludeBalancers]; all.Excluded {
 		all.ExcludedBy = n.Annotations[v1alpha1.AnnotationExcludedBy]
 	}
-	if value := n.Annotations[v1alpha1.AnnotationEvicted]; value != "" {
-		if err := json.Unmarshal([]byte(value), &all.Evicted); err != nil {
-			all.Evicted = []string{"unknown: reading annotation " + v1alpha1.AnnotationEvicted + ", " + err.Error()}
-		}
+	for _, w := range evicted {
+		all.Evicted = append(all.Evicted, w.String())
+	}
+	if evictedErr != nil {
+		all.Evicted = []string{"unknown: " + evictedErr.Error()}
 	}
 	all.ReadyMessage = "its kubelet has never reported"
 	for _, c := range n.Status.Conditions {

@@ -144,6 +144,10 @@ func TestWhyOfTheNodeItself(t *testing.T) {
 	if w, _ := See(nil, []corev1.Node{n}, nil, now).Why("n"); w.Node.ClaimError == "" || len(w.Node.Evicted) != 1 {
 		t.Errorf("what can't be read is not told: %+v", w.Node)
 	}
+	delete(n.Annotations, v1alpha1.AnnotationClaims)
+	if w, _ := See(nil, []corev1.Node{n}, nil, now).Why("n"); !strings.HasPrefix(w.Node.ClaimError, "reading annotation moult.dev/evicted, ") {
+		t.Errorf("an unreadable record does not keep the node: %+v", w.Node)
+	}
 	if _, ok := See(nil, []corev1.Node{n}, nil, now).Why("m"); ok {
 		t.Error("there is no node m")
 	}

@@ -201,7 +201,7 @@ func drawNode(l *text.Lines, n *view.Facts, now time.Time) {
 	by := cmp.Or(n.CordonedBy, another+": it stays cordoned after a turn, and counts as unavailable")
 	l.AddWhen(n.Unschedulable, text.Yellow.Of("  cordoned"), text.Plain.Of(" by "+by))
 	l.AddWhen(n.Excluded, text.Plain.Of("  kept from external load balancers by "+cmp.Or(n.ExcludedBy, another)))
-	l.AddWhen(n.ClaimError != "", text.Red.Of("  claims unreadable: "+n.ClaimError),
+	l.AddWhen(n.ClaimError != "", text.Red.Of("  unreadable: "+n.ClaimError),
 		text.Plain.Of("; no rollout may take the node until a person mends or removes the annotation"))
 	for i := range n.Claims {
 		drawClaim(l, &n.Claims[i], now)

@@ -37,7 +37,7 @@ func (c *Controller) removeRecords(ctx context.Context, _ ctrl.Request) (result 
 }
 
 func (c *Controller) removeRecord(ctx context.Context, s *fleet.Snapshot, n *corev1.Node) error {
-	evicted, err := node.ParseEvicted(n.Annotations)
+	evicted, err := v1alpha1.ParseEvicted(n.Annotations)
 	counts := slices.Contains(s.Evicted, n)
 	if err != nil && counts {
 		// It stays until a person repairs it, a drain replaces it, or it counts no more.

@@ -59,7 +59,7 @@ func absentNodes(holder string, uid types.UID, turns []v1alpha1.MachineTurn) (al
 
 // recordEvicted copies the evictions from a Node that is deleted to the replacement's Node, where budgets count them.
 func (p *pass) recordEvicted(ctx context.Context, from *corev1.Node, replacement *machine.Node) error {
-	evicted, err := node.ParseEvicted(from.Annotations)
+	evicted, err := v1alpha1.ParseEvicted(from.Annotations)
 	if err != nil {
 		log.FromContext(ctx).Error(err, "a record of evictions is dropped with its node", "node", from.Name)
 	}

@@ -30,7 +30,6 @@ import (
 	"moult.dev/moult/internal/controlplane"
 	"moult.dev/moult/internal/fleet"
 	machine "moult.dev/moult/internal/kind/replacement"
-	"moult.dev/moult/internal/node"
 	"moult.dev/moult/internal/rollout"
 	turnof "moult.dev/moult/internal/turn"
 	"moult.dev/moult/test/clouds"
@@ -930,7 +929,7 @@ func TestAbsentNodes(t *testing.T) {
 		for _, n := range nodes {
 			names = append(names, n.Name)
 			claims, claimsErr := v1alpha1.ParseClaims(n.Annotations)
-			evicted, evictedErr := node.ParseEvicted(n.Annotations)
+			evicted, evictedErr := v1alpha1.ParseEvicted(n.Annotations)
 			if claimsErr != nil || evictedErr != nil || len(claims) != 1 || claims[0].Rollout != "NodeRollout/pool" || len(evicted) != 1 || n.Labels["zone"] != "a" {
 				t.Errorf("%+v", n)
 			}
