@@ -78,12 +78,12 @@ func RolloutsOfNode(c client.Reader, kind schema.GroupVersionKind, namespace str
 		}
 		EachRollout(ctx, c, kind, namespace, func(r *unstructured.Unstructured) {
 			of := outlineOf(r)
-			selects := slices.ContainsFunc(objects, func(o client.Object) bool { return of.selector.Matches(labels.Set(o.GetLabels())) })
+			selects := !of.isInvalid && slices.ContainsFunc(objects, func(o client.Object) bool { return of.selector.Matches(labels.Set(o.GetLabels())) })
 			switch {
 			case !selects && len(found) == 0: // Most rollouts. The other cases take longer.
 			case !own(r):
 				delete(found, client.ObjectKeyFromObject(r))
-			case selects && !of.isInvalid:
+			case selects:
 				found[client.ObjectKeyFromObject(r)] = true
 			}
 		})

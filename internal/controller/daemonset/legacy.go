@@ -112,7 +112,7 @@ func (p *pass) watchLegacy(ctx context.Context) (*legacyCache, error) {
 			return nil, fmt.Errorf("starting a cache of pods, %w", err)
 		}
 		for _, o := range objects {
-			if err := l.watch(source.Kind(pods, o, turn.Soon(p.ofUnlabelled))); err != nil {
+			if err := l.watch(source.Kind(pods, o, turn.Soon(p.ofReplaced))); err != nil {
 				return nil, fmt.Errorf("watching %T, %w", o, err)
 			}
 		}
@@ -133,10 +133,15 @@ func (p *pass) watchLegacy(ctx context.Context) (*legacyCache, error) {
 	return watched, nil
 }
 
-// ofUnlabelled returns all ExtendedDaemonSets in the namespace of an object without an ExtendedDaemonSet's label.
-func (c *Controller) ofUnlabelled(ctx context.Context, objects ...client.Object) []reconcile.Request {
+// ofReplaced returns the ExtendedDaemonSets that take over a pod, or replace a DaemonSet, before or after a change.
+func (c *Controller) ofReplaced(ctx context.Context, objects ...client.Object) []reconcile.Request {
 	if objects[0].GetLabels()[edsv1.LabelName] != "" {
-		return nil
+		return nil // Most pods. No ExtendedDaemonSet takes them over.
 	}
-	return c.all(ctx, objects...)
+	return c.listed(ctx, objects[0].GetNamespace(), func(eds *edsv1.ExtendedDaemonSet) bool {
+		return slices.ContainsFunc(objects, func(o client.Object) bool {
+			pod, isPod := o.(*corev1.Pod)
+			return isPod && daemonset.TakesOver(eds, pod) || !isPod && o.GetName() == eds.Annotations[edsv1.AnnotationOldDaemonset]
+		})
+	}, client.MatchingFields{indexSelected: anyNode})
 }

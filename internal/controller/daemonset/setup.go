@@ -105,7 +105,7 @@ func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error
 		Named("extendeddaemonset.rollout").
 		For(&edsv1.ExtendedDaemonSet{}, builder.WithPredicates(turn.RolloutChanged)).
 		Watches(&edsv1.ExtendedDaemonSet{}, turn.Created(c.queued)).
-		Watches(&edsv1.ExtendedDaemonSetReplicaSet{}, turn.Soon(ofName)).
+		Watches(&edsv1.ExtendedDaemonSetReplicaSet{}, turn.Wake(c.queued, fleet.Coalesce, ofName)).
 		Watches(&edsv1.ExtendedDaemonsetSetting{}, turn.Soon(ofName)).
 		Watches(&corev1.Node{}, turn.Wake(c.queued, fleet.Coalesce, c.ofNode), builder.WithPredicates(turn.NodeChanged)).
 		WatchesRawSource(source.Kind[client.Object](c.Pods, &corev1.Pod{}, turn.Soon(ofName))).
@@ -116,7 +116,7 @@ func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error
 		return err
 	}
 	c.legacy.start, c.legacy.watch = m.Add, running.Watch
-	c.fleet.DaemonSets(func(ctx context.Context) ([]reconcile.Request, error) { return c.list(ctx, "", isAny) })
+	c.fleet.DaemonSets(func(ctx context.Context) ([]reconcile.Request, error) { return c.list(ctx, "", func(*edsv1.ExtendedDaemonSet) bool { return true }) })
 	return c.watchPodTemplates(m)
 }
 
@@ -163,13 +163,6 @@ func indexedBySelected(o client.Object) []string {
 	key := slices.Min(slices.Collect(maps.Keys(selector)))
 	return []string{key + "=" + selector[key]}
 }
-
-// all returns the ExtendedDaemonSets in the object's namespace. For a Node, which has no namespace, it returns all.
-func (c *Controller) all(ctx context.Context, objects ...client.Object) []reconcile.Request {
-	return c.listed(ctx, objects[0].GetNamespace(), isAny)
-}
-
-func isAny(*edsv1.ExtendedDaemonSet) bool { return true }
 
 // listed is list. An error is logged.
 func (c *Controller) listed(
