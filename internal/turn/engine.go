@@ -188,9 +188,10 @@ type Pass[T nodeturn.Any] struct {
 	// Pending are the Events to emit with the status.
 	Pending []events.Event
 
-	settled bool       // Steps were performed, so Seen is out of date.
-	counted int        // How many of Engine.ended the status counts.
-	mu      sync.Mutex // guards Decision, Wake, Pending and Engine.ended while several nodes are written at once
+	settled   bool           // Steps were performed, so Seen is out of date.
+	evictions map[string]int // by node, if the order asks for them
+	counted   int            // How many of Engine.ended the status counts.
+	mu        sync.Mutex     // guards Decision, Wake, Pending and Engine.ended while several nodes are written at once
 }
 
 // WakeAt requests a reconcile at this time. A zero time requests nothing.
@@ -350,7 +351,9 @@ func (p *Pass[T]) Start(ctx context.Context) ([]T, error) {
 		if shown, err := p.cacheShowsBudgets(ctx); !shown {
 			next := slices.DeleteFunc(p.chosen(), func(t T) bool { return p.Mechanism.Start(t) != nil })
 			p.Decision.Start = nil
-			p.WakeAt(p.Now.Add(fleet.Coalesce))
+			if err == nil {
+				p.WakeAt(p.Now.Add(fleet.Coalesce))
+			}
 			return next, err // Turns with a claim go on.
 		}
 		err = p.Fleet.Admit(ctx, func(now fleet.Snapshot) error {
@@ -376,7 +379,7 @@ func (p *Pass[T]) cacheShowsBudgets(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	spec := fmt.Sprintf("%s/%d", p.UID, p.Generation)
-	if last, ok := p.admitted.Load(p.Key); ok && last == spec {
+	if last, ok := p.admitted.Load(p.Key); ok && last == spec || p.Fleet.NoBudgets {
 		return true, nil
 	}
 	var live metav1.PartialObjectMetadataList // There may be thousands.
@@ -400,7 +403,10 @@ func (p *Pass[T]) Decide(f rollout.Fleet) {
 	s := p.Mechanism.Strategy(total)
 	s.Wave = p.Waves.Latest(p.Key, p.UID, s.Wave)
 	if slices.ContainsFunc(s.Order, func(o v1alpha1.Order) bool { return o.By == v1alpha1.OrderFewestEvictionsFirst }) {
-		f.Evictions = p.Fleet.CountEvictions(f.Nodes)
+		if p.evictions == nil { // The order needs no fresher counts.
+			p.evictions = p.Fleet.CountEvictions(f.Nodes)
+		}
+		f.Evictions = p.evictions
 	}
 	p.Decision = rollout.Decide(s, units, f, p.Now)
 }

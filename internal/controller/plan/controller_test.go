@@ -943,6 +943,33 @@ func TestReconcileAwaitsTheCacheOfBudgets(t *testing.T) {
 	c.expect("node-2", "node-2", "")
 }
 
+// ill is an API server that can't list budgets.
+type ill struct{ drain.Client }
+
+func (i ill) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	if _, ok := list.(*metav1.PartialObjectMetadataList); ok {
+		return errors.New("ill")
+	}
+	return i.Client.List(ctx, list, opts...)
+}
+
+// A Plan claims no node while budgets can't be listed, and waits longer after each attempt. Where the API server does not know budgets, there are none.
+func TestReconcileWithoutBudgets(t *testing.T) {
+	healthy := ready(now.Add(-time.Hour))
+	c := newCluster(t, newNode("node-1", healthy), newNode("node-2", healthy), newPlan(one))
+	c.live = ill{c.Client}
+	c.Controller = c.newController(c.Events)
+	for _, want := range []time.Duration{turn.FirstRetry, 2 * turn.FirstRetry} {
+		if next := c.reconcileOnce(); next.RequeueAfter != want {
+			t.Errorf("it comes back after %s, want %s", next.RequeueAfter, want)
+		}
+		c.expect("", "", "")
+	}
+	c.Fleet.NoBudgets = true
+	c.reconciles()
+	c.expect("node-2", "node-2", "")
+}
+
 // The windows of a strategy open by the clock of their zone, on the days on which that is changed too, and the controller
 // comes back at that moment by itself.
 func TestReconcileWindowsOverClockChanges(t *testing.T) {
