@@ -146,8 +146,11 @@ func (p *pass) fail(ctx context.Context, t *machine.Turn, n *machine.Node, failu
 		claim = *n.Claim
 	}
 	claim.Failed, claim.Failures = failure, t.Failures+1
+	if err := p.WriteClaim(ctx, p.on(n, t), claim, node.Edit{Restore: true}); err != nil {
+		return client.IgnoreNotFound(err)
+	}
 	p.soon()
-	return client.IgnoreNotFound(p.WriteClaim(ctx, p.on(n, t), claim, node.Edit{Restore: true}))
+	return nil
 }
 
 // claimToDelete claims the node of a machine that must be deleted, when the budgets allow it: a discarded replacement, or an old node that has lost
@@ -169,10 +172,12 @@ func (p *pass) claimToDelete(ctx context.Context, t *machine.Turn, n *machine.No
 			}
 			return nil
 		}
-		p.soon()
-		if !p.Fleet.KnowsReplaced(ctx) {
-			return nil
+		if p.Fleet.KnowsReplaced(ctx) {
+			if err := node.Write(ctx, p.Client, n.Node, node.Edit{Claim: claim}); err != nil {
+				return err
+			}
 		}
-		return node.Write(ctx, p.Client, n.Node, node.Edit{Claim: claim})
+		p.soon()
+		return nil
 	})
 }

@@ -4,7 +4,6 @@ package replacement
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"time"
 
@@ -16,7 +15,8 @@ import (
 	machine "moult.dev/moult/internal/kind/replacement"
 )
 
-// askPlane asks the control plane, if the rollout is for its nodes and etcd runs on them: are replacements members, and may old nodes leave?
+// askPlane asks about each turn, if the rollout is for nodes of the control plane and etcd runs on them: is its replacement a member, and may its
+// old node leave?
 func (p *pass) askPlane(ctx context.Context) {
 	if !p.rules.ControlPlane || !p.etcd() {
 		return
@@ -32,11 +32,14 @@ func (p *pass) askPlane(ctx context.Context) {
 			p.askOf(ctx, t, leaving)
 		}
 	}
-	isOutdated := func(s *machine.Set) bool { return p.outdated(s) > 0 }
-	// With turns, each is checked before its claim.
-	if len(p.machineTurns) == 0 && !p.rules.DetectOnly && slices.ContainsFunc(slices.Collect(maps.Values(p.world.Sets)), isOutdated) {
-		p.world.WhyClosed = p.whyRefused(p.options.Plane.Leavable(ctx))
+}
+
+// whyClosed asks why no turn of the control plane may begin. With turns, each is checked before its claim.
+func (p *pass) whyClosed(ctx context.Context) string {
+	if len(p.machineTurns) > 0 || !p.rules.ControlPlane || !p.etcd() {
+		return ""
 	}
+	return p.whyRefused(p.options.Plane.Leavable(ctx))
 }
 
 // whyRefused is what the control plane says against a step, or why it can't be read. If it says something, it is asked again soon.

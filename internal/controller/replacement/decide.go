@@ -212,13 +212,20 @@ func (p *pass) begin(ctx context.Context, chosen []*unit) {
 	slices.SortStableFunc(chosen, func(a, b *unit) int {
 		return slices.Index(p.Decision.Start, a.Unit.Node) - slices.Index(p.Decision.Start, b.Unit.Node)
 	})
+	chosen = slices.DeleteFunc(chosen, func(u *unit) bool { // A node is released before its next turn, which may take long.
+		return u.state == nil || u.state.Machine == nil || u.state.Step == machine.StepRelease
+	})
+	closed := ""
+	if len(chosen) > 0 {
+		closed = p.whyClosed(ctx)
+	}
 	for _, u := range chosen {
 		s := u.state
-		if s == nil || s.Machine == nil || s.Step == machine.StepRelease {
-			continue // A node is released before its next turn, which may take long.
-		}
 		room := p.world.Room(s.Set, p.machineTurns)
-		if machine.IsTaken(p.machineTurns, s.Set.Name, s.Machine.ID) {
+		switch {
+		case closed != "":
+			room = machine.Room{Reason: v1alpha1.ReasonEtcdUnhealthy, Message: closed}
+		case machine.IsTaken(p.machineTurns, s.Set.Name, s.Machine.ID):
 			room = machine.Room{Reason: v1alpha1.ReasonMachineUnknown, Message: "machine " + s.Machine.ID + " of scale set " + s.Set.Name + " is in a turn already"}
 		}
 		if room.N <= 0 {

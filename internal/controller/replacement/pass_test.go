@@ -234,12 +234,13 @@ type plane struct {
 	// told are the versions that it was told, or not, for this.
 	told    []string
 	untells error
-	asked   int // how often Leavable was called
+	closed  string // what Leavable says
+	asked   int    // how often it was called
 }
 
 func (f *plane) Leavable(context.Context) (string, error) {
 	f.asked++
-	return "", nil
+	return f.closed, nil
 }
 
 func (f *plane) MayLeave(_ context.Context, node string, _ controlplane.Options) (string, error) {
@@ -1296,18 +1297,37 @@ func TestMessageOfSeveralUnreadSets(t *testing.T) {
 	}
 }
 
-// Etcd is not asked while no machine must be replaced.
-func TestEtcdIsAskedForOutdatedMachines(t *testing.T) {
+// Etcd is asked once before turns begin, and where it is not well none begins. Elsewhere it is not asked.
+func TestEtcdIsAskedBeforeTurnsBegin(t *testing.T) {
 	for name, tc := range map[string]struct {
-		upToDate, detects bool
-		want              int
-	}{"outdated": {want: 1}, "up to date": {upToDate: true}, "only detects": {detects: true}} {
-		p := passOf(t, v1alpha1.NodeRolloutStatus{})
-		of := &plane{}
-		p.options.Plane, p.rules.ControlPlane, p.rules.DetectOnly = of, true, tc.detects
-		p.world.Sets["set"] = &machine.Set{Set: cloud.Set{Name: "set"}, Known: true, Machines: []cloud.Machine{{ID: "m-old", UpToDate: tc.upToDate}}}
-		if p.askPlane(t.Context()); of.asked != tc.want {
-			t.Errorf("%s: asked %d times", name, of.asked)
+		none, inTurn, workers, external bool
+		sick                            string
+		asked                           int
+		waits                           bool
+	}{
+		"well": {asked: 1}, "sick": {sick: "member x is sick", asked: 1, waits: true},
+		"none may start": {none: true}, "a turn is under way": {inTurn: true}, "workers": {workers: true}, "etcd is elsewhere": {external: true},
+	} {
+		p := passOf(t, v1alpha1.NodeRolloutStatus{}, nodeNamed("old"))
+		of := &plane{closed: tc.sick}
+		p.options.Plane, p.rules.ControlPlane = of, !tc.workers
+		if tc.external {
+			p.replacement.ControlPlane = &v1alpha1.ControlPlane{Etcd: v1alpha1.EtcdExternal}
+		}
+		set := &machine.Set{Set: cloud.Set{Name: "set", Capacity: 3}, Known: true, Machines: []cloud.Machine{{ID: "m-1"}}}
+		p.world.Surge, p.world.Attempt, p.Decision.Start = rollout.Amount{N: 1}, p.attempt, []string{"old"}
+		p.nodes = []*machine.NodeState{{Node: p.world.Nodes["old"], Set: set, Machine: &set.Machines[0], Unit: rollout.Unit{Node: "old"}}}
+		if tc.inTurn {
+			p.machineTurns = []*machine.Turn{{MachineTurn: turnIn(v1alpha1.MachineSoaking)}}
+		}
+		chosen := p.units()
+		if tc.none {
+			chosen = nil
+		}
+		p.begin(t.Context(), chosen)
+		waits := len(p.Decision.Waiting) == 1 && p.Decision.Waiting[0].Reason == v1alpha1.ReasonEtcdUnhealthy && p.Decision.Waiting[0].Message == tc.sick
+		if of.asked != tc.asked || waits != tc.waits {
+			t.Errorf("%s: asked %d times, %+v", name, of.asked, p.Decision.Waiting)
 		}
 	}
 }

@@ -85,8 +85,6 @@ func (w *World) blockedBy(s *Set, m *cloud.Machine, n *Node, room Room) (v1alpha
 		return v1alpha1.ReasonScaleSetBusy, "machine " + m.ID + " may be one of those that are being added"
 	case reason != "":
 		return reason, message
-	case w.WhyClosed != "":
-		return v1alpha1.ReasonEtcdUnhealthy, w.WhyClosed
 	}
 	return room.Reason, room.Message
 }

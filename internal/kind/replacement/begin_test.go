@@ -55,7 +55,6 @@ func TestJudgeNode(t *testing.T) {
 		"control plane":        {"n-old", func(s *scene) { s.labels("node-role.kubernetes.io/control-plane") }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonMachineProtected, StepNone, true}},
 		"control plane, known": {"n-old", func(s *scene) { s.labels("node-role.kubernetes.io/master"); s.ControlPlane = true }, want{v1alpha1.UnitOutdated, "", StepNone, true}},
 		"going":                {"n-old", func(s *scene) { s.machine("old").State = cloud.Deleting }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonScaleSetBusy, StepNone, true}},
-		"etcd":                 {"n-old", func(s *scene) { s.WhyClosed = "a sick member" }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonEtcdUnhealthy, StepNone, true}},
 		"full":                 {"n-old", func(s *scene) { s.set.Max = 4 }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonScaleSetFull, StepNone, true}},
 		"no quota":             {"n-old", func(s *scene) { s.set.NoRoom = v1alpha1.ReasonCloudQuota }, want{v1alpha1.UnitOutdated, v1alpha1.ReasonCloudQuota, StepNone, true}},
 		"marked":               {"n-old", func(s *scene) { s.Nodes["n-old"].Marked = true }, want{v1alpha1.UnitOutdated, "", StepRelease, true}},

@@ -142,8 +142,6 @@ type World struct {
 	// Drained are the drained nodes, by Key, without those that were cordoned again since. Left are the nodes that have left the control plane, by
 	// LeftKey.
 	Drained, Left map[string]bool
-	// WhyClosed says why no turn of the control plane can begin.
-	WhyClosed string
 	// Unreadable and UnreadableMessage say why the cloud or a scale set can't be read: then the model of some set is not known.
 	Unreadable        v1alpha1.Reason
 	UnreadableMessage string
