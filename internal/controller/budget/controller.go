@@ -12,7 +12,6 @@ package budget
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -26,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -50,6 +50,9 @@ const coalesce = time.Second
 
 // perBudget is how much longer it waits for each budget that there is, if that is longer than coalesce: thousands leave time to rollouts.
 const perBudget = 2 * time.Millisecond
+
+// retry is the time until the next attempt to write a status, if no change comes before.
+const retry = 30 * time.Second
 
 // Controller reconciles NodeDisruptionBudgets.
 type Controller struct {
@@ -119,7 +122,6 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, err
 	}
 	now := c.clock.Now()
-	var failed []error
 	var result ctrl.Result
 	if request == all {
 		c.pause.Store(int64(len(budgets)) * int64(perBudget))
@@ -140,11 +142,12 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		case apierrors.IsConflict(err):
 			next = now.Add(coalesce)
 		case err != nil:
-			failed = append(failed, err)
+			log.FromContext(ctx).Error(err, "a budget's status can't be written", "budget", b.Name)
+			next = now.Add(retry)
 		}
 		if wait := max(next.Sub(now), time.Millisecond); !next.IsZero() && (result.RequeueAfter == 0 || wait < result.RequeueAfter) {
 			result.RequeueAfter = wait
 		}
 	}
-	return result, errors.Join(failed...)
+	return result, nil
 }
