@@ -176,7 +176,9 @@ func (p *pass) run(ctx context.Context) error {
 	if err := p.decide(ctx); err != nil {
 		return err
 	}
-	isUpdating := func(u rollout.Unit) bool { return u.State == v1alpha1.UnitUpdating && p.State(u.Node).Refused.At.IsZero() }
+	isUpdating := func(u rollout.Unit) bool {
+		return u.State == v1alpha1.UnitUpdating && p.State(u.Node).Refused.At.IsZero()
+	}
 	p.queued.SetBusy(p.key, p.Canary != nil || len(p.Decision.Start) > 0 || slices.ContainsFunc(p.Units, isUpdating))
 	p.queued.Set(p.key, slices.ContainsFunc(p.Decision.Waiting, fleet.ForBudget) || p.Canary != nil)
 	return errors.Join(p.apply(ctx), p.report(ctx))

@@ -116,7 +116,9 @@ func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error
 		return err
 	}
 	c.legacy.start, c.legacy.watch = m.Add, running.Watch
-	c.fleet.DaemonSets(func(ctx context.Context) ([]reconcile.Request, error) { return c.list(ctx, "", func(*edsv1.ExtendedDaemonSet) bool { return true }) })
+	c.fleet.DaemonSets(func(ctx context.Context) ([]reconcile.Request, error) {
+		return c.list(ctx, "", func(*edsv1.ExtendedDaemonSet) bool { return true })
+	})
 	return c.watchPodTemplates(m)
 }
 
