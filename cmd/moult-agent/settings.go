@@ -60,7 +60,7 @@ var environment = map[string][]string{
 }
 
 // peerNames are flags of kured and of the Bottlerocket update operator that have another name here.
-var peerNames = map[string]string{"reboot-sentinel": "reboot-sentinel-file", "nodeName": "node-name"}
+var peerNames = map[string]string{"reboot-sentinel": "reboot-sentinel-file", "nodeName": "node-name", "node-id": "node-name"}
 
 // translate turns a command line of the Bottlerocket update operator or of Dogswatch, where flags have one dash, into one of run. It does not
 // change other command lines.

@@ -51,6 +51,7 @@ func TestCommandLines(t *testing.T) {
 		"walk":                                  `unknown command "walk"`,
 		"-controller -nodeName n1":              "this is the agent",
 		"-agent":                                "--node-name must be given, or $NODE_NAME, and not be empty",
+		"run --node-id=":                        "--node-name must be given, or $NODE_NAME, and not be empty",
 		"-agent -nodeName=":                     "--node-name must be given, or $NODE_NAME, and not be empty",
 		"-agent -nodeName n1 more":              `unknown command "more"`,
 		"-agent -nodename n1":                   "unknown flag: --nodename",
