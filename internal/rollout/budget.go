@@ -106,7 +106,9 @@ func (a *Account) finish(b *Budget, now time.Time) {
 	a.Blocks = append(a.Blocks, b.Blocks...)
 	if len(a.draining) > 0 {
 		slices.Sort(a.draining)
-		a.Blocks = append(a.Blocks, undrainedBlock(a.draining...))
+		if block := undrainedBlock(a.draining...); !slices.Contains(a.Blocks, block) { // The plugin reads it from the status too.
+			a.Blocks = append(a.Blocks, block)
+		}
 	}
 }
 

@@ -136,6 +136,38 @@ func TestBudgetHoldersOldestFirst(t *testing.T) {
 	}
 }
 
+// What rollouts that are not shown do to nodes uses up budgets too: a Node that was deleted before its replacement joined, and a pod that is replaced.
+func TestOthersUseUpBudgets(t *testing.T) {
+	pool := aReplacement(inTurn(v1alpha1.MachineJoining, func(t *v1alpha1.MachineTurn) { t.Absent = &v1alpha1.AbsentNode{Name: "gone"} }))
+	c := See(nil, []corev1.Node{aNode("a")}, []v1alpha1.NodeDisruptionBudget{aBudget(atMost(1))}, now).NodeRollouts(nil, pool)
+	if b := c.Budgets()[0]; b.Matched != 2 || b.Unavailable != 1 || b.Holders[0].Node != "gone" {
+		t.Errorf("with an absent node: %+v", b)
+	}
+	f := newFarm(2).has("new", nil, 0).has("old", going, 1)
+	f.budgets = []v1alpha1.NodeDisruptionBudget{aBudget(atMost(1), func(b *v1alpha1.NodeDisruptionBudget) {
+		b.Spec.Counts = []v1alpha1.BudgetCount{v1alpha1.CountNodes, v1alpha1.CountDaemonPods}
+	})}
+	others := f.see().daemons
+	c = See(nil, f.nodes, f.budgets, now).Daemons(Daemons{}, others)
+	if b := c.Budgets()[0]; b.Unavailable != 1 || b.Holders[0].Node != "n1" || len(c.Rollouts()) > 0 {
+		t.Errorf("with a replaced pod: %+v, and %d rollouts", b, len(c.Rollouts()))
+	}
+	others.Sets[0].DeletionTimestamp = at(now)
+	if b := See(nil, f.nodes, f.budgets, now).Daemons(Daemons{}, others).Budgets()[0]; b.Unavailable != 0 {
+		t.Errorf("with an ExtendedDaemonSet that is being deleted: %+v", b)
+	}
+}
+
+// The operator writes into the status that nodes are not drained yet. It is told once.
+func TestUndrainedIsToldOnce(t *testing.T) {
+	drains := own()
+	drains.Drains = true
+	b := aBudget(closedBy(v1alpha1.ReasonWorkloadsUnavailable, "nodes that are not drained yet: a"))
+	if all := See(nil, []corev1.Node{aNode("a", claimed(drains))}, []v1alpha1.NodeDisruptionBudget{b}, now).Budgets()[0].BlockedBy; len(all) != 1 {
+		t.Errorf("%+v", all)
+	}
+}
+
 // TestBudgetsBeingDeleted: a budget that is being deleted limits nothing, and is not shown.
 func TestBudgetsBeingDeleted(t *testing.T) {
 	deleted := aBudget(atMost(0), func(b *v1alpha1.NodeDisruptionBudget) { b.DeletionTimestamp = at(now) })

@@ -14,6 +14,7 @@ import (
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/kind/nodeturn"
+	"moult.dev/moult/internal/kind/replacement"
 	"moult.dev/moult/internal/rollout"
 )
 
@@ -52,9 +53,19 @@ func See(plans []upgradev1.Plan, nodes []corev1.Node, budgets []v1alpha1.NodeDis
 	return c
 }
 
-// NodeRollouts adds NodeRollouts to the cluster.
-func (c *Cluster) NodeRollouts(all []v1alpha1.NodeRollout) *Cluster {
-	c.nodeRollouts = all
+// NodeRollouts adds NodeRollouts to the cluster. Others are not shown, but the Nodes that they deleted count until replacements join.
+func (c *Cluster) NodeRollouts(shown []v1alpha1.NodeRollout, others ...v1alpha1.NodeRollout) *Cluster {
+	c.nodeRollouts = shown
+	if c.nodes == nil {
+		return c
+	}
+	for _, nr := range slices.Concat(shown, others) {
+		for _, n := range replacement.AbsentNodes(KindNodeRollout+"/"+nr.Name, nr.UID, nr.Status.Turns) {
+			if c.fleet.Nodes[n.Name] == nil {
+				c.fleet.Nodes[n.Name] = rollout.NewNode(n)
+			}
+		}
+	}
 	return c
 }
 

@@ -31,15 +31,23 @@ type Daemons struct {
 	Pods map[types.NamespacedName][]corev1.Pod
 }
 
-// Daemons adds ExtendedDaemonSets to the cluster.
-func (c *Cluster) Daemons(d Daemons) *Cluster {
-	c.daemons = d
+// Daemons adds ExtendedDaemonSets to the cluster. Others are not shown, but the nodes where they replace pods count.
+func (c *Cluster) Daemons(shown Daemons, others ...Daemons) *Cluster {
 	c.fleet.Replaced = map[string][]rollout.Replacement{}
-	for i := range d.Sets {
-		if c.nodes == nil || AtRest(&d.Sets[i]) {
+	for _, c.daemons = range append(others, shown) {
+		c.addReplaced()
+	}
+	return c
+}
+
+// addReplaced adds the nodes where pods are being replaced to the fleet.
+func (c *Cluster) addReplaced() {
+	for i := range c.daemons.Sets {
+		eds := &c.daemons.Sets[i]
+		if c.nodes == nil || AtRest(eds) || eds.DeletionTimestamp != nil {
 			continue
 		}
-		d := c.readDaemonSet(&d.Sets[i])
+		d := c.readDaemonSet(eds)
 		if !d.hasPods || d.Active == nil || d.problem != "" || !d.survey(d.CanaryNodes()) {
 			continue
 		}
@@ -48,7 +56,6 @@ func (c *Cluster) Daemons(d Daemons) *Cluster {
 			c.fleet.Replaced[node] = append(c.fleet.Replaced[node], rollout.Replacement{By: by, Since: since})
 		}
 	}
-	return c
 }
 
 // TrimPod keeps only the Pod fields that package view reads. It is a cache transform: it modifies the Pod.

@@ -291,9 +291,6 @@ func (u *machines) preview(s Supposition) Preview {
 		}
 		notes = append(notes, note+".")
 	}
-	if u.of.Spec.Replacement.ControlPlane != nil {
-		notes = append(notes, "Nodes of the control plane go one at a time, or as few as etcd's quorum allows, whatever the strategy says.")
-	}
 	v := u.units.preview(s, nil, notes)
 	if v.Surge = surgeOf(u.of); v.Schedule != nil {
 		v.Schedule.Without = append(v.Schedule.Without, "that each scale set bounds how many machines are added at once")

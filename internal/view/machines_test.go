@@ -306,7 +306,7 @@ func TestPreviewMachines(t *testing.T) {
 				nr.Spec.Replacement.Surge, nr.Spec.Replacement.ControlPlane = ptr.To(intstr.FromInt32(0)), &v1alpha1.ControlPlane{}
 			}), Supposition{},
 			[]string{"a image-1 → image-2", "b MaxConcurrent image-1 → image-2", "c MaxConcurrent image-1 → image-2"},
-			Surge{Rule: "0", OnFull: "Wait", DeletesFirst: true, ScaleSets: []SurgeOf{{Name: "pool", Image: "/subscriptions/s/images/image-2", Machines: 3, Outdated: 1}}}, 1,
+			Surge{Rule: "0", OnFull: "Wait", DeletesFirst: true, ScaleSets: []SurgeOf{{Name: "pool", Image: "/subscriptions/s/images/image-2", Machines: 3, Outdated: 1}}}, 0,
 		},
 		"detect only": {
 			aReplacement(byOSImage, func(nr *v1alpha1.NodeRollout) {

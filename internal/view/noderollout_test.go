@@ -44,7 +44,7 @@ func isReady(status metav1.ConditionStatus) func(*v1alpha1.NodeRollout) {
 
 func isInvalid(nr *v1alpha1.NodeRollout) {
 	nr.Status.Conditions = append(nr.Status.Conditions, metav1.Condition{
-		Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue, Reason: reasonInvalid, Message: "spec.strategy.windows[0]: no such zone",
+		Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue, Reason: "Invalid", Message: "spec.strategy.windows[0]: no such zone",
 	})
 	nr.Status.Counts = &v1alpha1.UnitCounts{Total: 7, Waiting: 7}
 }
@@ -491,7 +491,7 @@ func TestPreviewHosts(t *testing.T) {
 			nodes: old("a"), problem: "spec.health.pods[0].selector is invalid, ",
 		},
 		"invalid before": {
-			rollout: aNodeRollout(isInvalid), nodes: old("a"), suppose: Supposition{Turn: time.Minute}, steps: []string{"a: 1.19.0 1.20.3 "}, end: time.Minute,
+			rollout: aNodeRollout(isInvalid), nodes: old("a"), suppose: Supposition{Changed: true, Turn: time.Minute}, steps: []string{"a: 1.19.0 1.20.3 "}, end: time.Minute,
 		},
 		"strategy": {
 			rollout: aNodeRollout(goes(func(s *v1alpha1.Strategy) {

@@ -27,7 +27,7 @@ type planUnits struct {
 }
 
 // plan judges every node that the Plan selects or claims, like its controller but without its Jobs, and asks the engine.
-// In a preview the Plan counts as valid and resolved, whatever its status says.
+// In a preview the Plan counts as resolved, and if its spec may be newer than its status also as valid.
 func (c *Cluster) plan(p *upgradev1.Plan, named string, preview *Supposition) *planUnits {
 	if preview != nil && preview.Unresolved {
 		p = p.DeepCopy()
@@ -50,6 +50,8 @@ func (c *Cluster) plan(p *upgradev1.Plan, named string, preview *Supposition) *p
 		u.problem = err.Error()
 	case p.Spec.Version == "" && p.Spec.Channel == "":
 		u.problem = "spec.version or spec.channel must say the version"
+	case preview != nil && !preview.Changed:
+		u.problem = u.conditions.refusal()
 	}
 	complete := u.conditions.complete
 	w.Ready = preview != nil || complete != nil && complete.Reason != upgradev1.ReasonNotReady

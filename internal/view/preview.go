@@ -120,6 +120,8 @@ type Step struct {
 type Supposition struct {
 	// New: the rollout is not in the cluster.
 	New bool
+	// Changed: the spec may be newer than the status.
+	Changed bool
 	// Unresolved: the revision is not known, so all nodes count as outdated.
 	Unresolved bool
 	// Turn is how long a turn takes. 0 means the measured time in the status of a Plan or NodeRollout; others have none.

@@ -207,4 +207,16 @@ func TestPreviewProblems(t *testing.T) {
 			}
 		})
 	}
+	refused := measured(func(p *upgradev1.Plan) {
+		p.Status.Conditions = append(p.Status.Conditions[:1], upgradev1.Condition{Type: upgradev1.ConditionStalled, Status: metav1.ConditionTrue, Reason: upgradev1.ReasonNotReady, Message: "no Secret"})
+	})
+	for changed, want := range map[bool]string{false: "no Secret", true: ""} {
+		if v := See(nil, fleetOf(1), nil, now).Preview(&refused, Supposition{Changed: changed}); v.Problem != want {
+			t.Errorf("changed: %t, %q", changed, v.Problem)
+		}
+	}
+	deleted := aNodeRollout(func(nr *v1alpha1.NodeRollout) { nr.DeletionTimestamp = at(now) })
+	if v := See(nil, fleetOf(1), nil, now).Preview(&deleted, Supposition{}); v.Problem != "the rollout is being deleted: its turns end first" {
+		t.Errorf("a deleted one: %q", v.Problem)
+	}
 }

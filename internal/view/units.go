@@ -154,7 +154,8 @@ func (u *units) explain(part *Part) {
 
 // isOperatorReason reports whether only the operator can find this reason.
 func isOperatorReason(r v1alpha1.Reason) bool {
-	return slices.Contains(operatorGates, r) || slices.Contains(machineReasons, r) || r == v1alpha1.ReasonJobRefused || r == v1alpha1.ReasonClaimLost
+	return slices.Contains(operatorGates, r) || slices.Contains(machineReasons, r) ||
+		slices.Contains([]v1alpha1.Reason{v1alpha1.ReasonJobRefused, v1alpha1.ReasonClaimLost, v1alpha1.ReasonWindowsImageMissing}, r)
 }
 
 // listedUnits returns the units that a status lists. A node in several lists is that of the first.
@@ -245,9 +246,6 @@ func turnStart(n *Node) time.Time {
 // KindNodeRollout is Rollout.Kind of a NodeRollout.
 const KindNodeRollout = "NodeRollout"
 
-// reasonInvalid is the condition reason of a NodeRollout with an invalid spec.
-const reasonInvalid = "Invalid"
-
 // describe returns what the spec and the status of a NodeRollout say of it, for any mechanism. invalid is an error of its spec. In a preview the
 // spec may be newer than the status.
 func (c *Cluster) describe(nr *v1alpha1.NodeRollout, invalid error, preview *Supposition) units {
@@ -267,13 +265,13 @@ func (c *Cluster) describe(nr *v1alpha1.NodeRollout, invalid error, preview *Sup
 	if c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionAgentsBounded); c != nil && c.Status == metav1.ConditionFalse {
 		u.described.PolicyMissing = c.Message
 	}
-	stalled := u.conditions.stalled
 	switch {
+	case nr.DeletionTimestamp != nil:
+		u.problem = "the rollout is being deleted: its turns end first"
 	case invalid != nil:
 		u.problem = invalid.Error()
-	case preview != nil || stalled == nil || s.ObservedGeneration != nr.Generation:
-	case stalled.Status == metav1.ConditionTrue && stalled.Reason == reasonInvalid:
-		u.problem = stalled.Message
+	case preview == nil || !preview.Changed:
+		u.problem = u.conditions.refusal()
 	}
 	return u
 }

@@ -220,8 +220,9 @@ func (w *watched) view(ctx context.Context) error {
 func (w *watched) seen(ctx context.Context, cordoned bool) time.Duration {
 	w.Helper()
 	const look = `(() => {
-		const cell = document.querySelector('#fleet canvas[data-group="probe"]');
-		const pixels = () => cell.getContext("2d").getImageData(0, 0, 13, 13).data.join();
+		// The page may put another canvas in the place of one.
+		const cell = () => document.querySelector('#fleet canvas[data-group="probe"]');
+		const pixels = () => cell().getContext("2d").getImageData(0, 0, 13, 13).data.join();
 		const before = pixels();
 		window.seen = new Promise(done => {
 			const again = () => pixels() === before ? requestAnimationFrame(again) : done(Date.now());

@@ -89,6 +89,11 @@ func readShown(ctx context.Context, src *source.Source, named source.Target, now
 	if err != nil {
 		return nil, err
 	}
+	if cluster.Nodes() != nil {
+		if err := src.ReadChecks(ctx, cluster, ""); err != nil {
+			return nil, err
+		}
+	}
 	s := &shown{rollouts: cluster.Rollouts(), budgets: cluster.Budgets()}
 	if named.Name != "" {
 		s.budgets = slices.DeleteFunc(s.budgets, func(b view.Budget) bool {

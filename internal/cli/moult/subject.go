@@ -111,6 +111,7 @@ func (c *previewCommand) addStatus(ctx context.Context, s *subject) error {
 	case err != nil:
 		return source.Explain(s.kind, err)
 	}
+	s.Changed = true
 	switch o := o.(type) {
 	case *edsv1.ExtendedDaemonSet:
 		o.Status = source.As[edsv1.ExtendedDaemonSet](there).Status

@@ -19,6 +19,7 @@ const (
 	NoBudgets  = "NodeDisruptionBudgets can't be listed: what they forbid is known only where a rollout's status says so."
 	NoGated    = "Pods and namespaces can't all be listed: whether a pod on a node closes a gate is known only where a rollout's status says so."
 	NoPodsSeen = "Pods, revisions and settings of ExtendedDaemonSets can't all be listed: only the nodes that a status lists are shown."
+	NoOthers   = "ExtendedDaemonSets and NodeRollouts, or their pods, can't all be listed: nodes where others of them work may count as free."
 	NoOperator = "The operator's own node, which goes last, is not known: the operator's pods, or its Lease, can't be read."
 )
 

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -107,13 +108,38 @@ func (src *Source) ReadCluster(
 	budgets, errBudgets := src.ReadBudgets(ctx)
 	nodes, errNodes := src.ReadNodes(ctx)
 	daemons, errDaemons := src.ReadDaemons(ctx, found.DaemonSets, skip)
-	if err := cmp.Or(errBudgets, errNodes, errDaemons); err != nil {
+	otherDaemons, otherRollouts, errOthers := src.readOthers(ctx, found)
+	if err := cmp.Or(errBudgets, errNodes, errDaemons, errOthers); err != nil {
 		return nil, err
 	}
 	if nodes == nil {
 		src.Notes = append(src.Notes, NoNodes)
 	}
-	return view.See(found.Plans, nodes, budgets, now).Daemons(daemons).NodeRollouts(found.NodeRollouts), nil
+	return view.See(found.Plans, nodes, budgets, now).NodeRollouts(found.NodeRollouts, otherRollouts...).Daemons(daemons, otherDaemons), nil
+}
+
+// readOthers returns the ExtendedDaemonSets that are at work and the NodeRollouts of the whole cluster, apart from those that are shown: where they
+// work, others wait. What may not be read is left out.
+func (src *Source) readOthers(ctx context.Context, shown Found) (daemons view.Daemons, rollouts []v1alpha1.NodeRollout, err error) {
+	sets, errSets := ReadIn[edsv1.ExtendedDaemonSet](ctx, src, metav1.NamespaceAll, DaemonSet, metav1.ListOptions{})
+	rollouts, errRollouts := ReadIn[v1alpha1.NodeRollout](ctx, src, metav1.NamespaceAll, NodeRollout, metav1.ListOptions{})
+	sets = slices.DeleteFunc(sets, func(eds edsv1.ExtendedDaemonSet) bool {
+		return view.AtRest(&eds) || slices.ContainsFunc(shown.DaemonSets, func(s edsv1.ExtendedDaemonSet) bool { return s.Namespace == eds.Namespace && s.Name == eds.Name })
+	})
+	rollouts = slices.DeleteFunc(rollouts, func(nr v1alpha1.NodeRollout) bool {
+		return slices.ContainsFunc(shown.NodeRollouts, func(s v1alpha1.NodeRollout) bool { return s.Name == nr.Name })
+	})
+	before := len(src.Notes)
+	daemons, err = src.ReadDaemons(ctx, sets, nil)
+	if len(src.Notes) > before || apierrors.IsForbidden(errSets) || apierrors.IsForbidden(errRollouts) {
+		src.Notes = append(src.Notes[:before], NoOthers)
+	}
+	for _, e := range []error{errSets, errRollouts} {
+		if !isHidden(e) {
+			err = cmp.Or(err, e)
+		}
+	}
+	return daemons, rollouts, err
 }
 
 // ReadChecks adds what previews and explanations also need: the operator's own node, and the gates that depend on pods. It reads these gates of one

@@ -29,7 +29,7 @@ const disableScaleDownAfter = time.Minute
 func (m mechanism) Take(ctx context.Context, u *unit) error {
 	t, n := u.turn, m.world.ReplacementNode(u.turn)
 	if t.Absent != nil && len(t.Absent.Evicted) > 0 && n != nil && m.world.Nodes[t.Node] == nil {
-		if err := m.recordEvicted(ctx, absentNodes(m.Holder, m.UID, []v1alpha1.MachineTurn{t.MachineTurn})[0], n); err != nil {
+		if err := m.recordEvicted(ctx, machine.AbsentNodes(m.Holder, m.UID, []v1alpha1.MachineTurn{t.MachineTurn})[0], n); err != nil {
 			return err
 		}
 		t.Absent = nil

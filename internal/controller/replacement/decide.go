@@ -70,15 +70,7 @@ type mechanism struct {
 
 // Strategy of the rollout.
 func (m mechanism) Strategy(total int) rollout.Strategy {
-	s := nodeturn.Strategy(m.rollout, m.world.Revision, m.options.NodeName, total)
-	if m.rules.ControlPlane {
-		atOnce := 1
-		if m.etcd() {
-			atOnce = max(1, total-3) // Three members stay, and tolerate the failure of one.
-		}
-		s.MaxConcurrent = min(s.MaxConcurrent, atOnce)
-	}
-	return s
+	return nodeturn.Strategy(m.rollout, m.world.Revision, m.options.NodeName, total)
 }
 
 // Start claims a node whose replacement is ready. Nodes of a control plane are claimed one at a time: each is checked first.

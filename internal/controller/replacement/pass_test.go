@@ -941,7 +941,7 @@ func TestAbsentNodes(t *testing.T) {
 	}
 	count("old")
 	p.Fleet = fleet.New(p.Clock, p.Client, nil)
-	if err := p.recordEvicted(t.Context(), absentNodes(p.Holder, p.UID, p.rollout.Status.Turns)[0], p.world.Nodes["new"]); err != nil {
+	if err := p.recordEvicted(t.Context(), machine.AbsentNodes(p.Holder, p.UID, p.rollout.Status.Turns)[0], p.world.Nodes["new"]); err != nil {
 		t.Fatal(err)
 	}
 	replacement := &corev1.Node{}

@@ -149,7 +149,7 @@ func (p *pass) writeStatus(ctx context.Context) error {
 			p.recordProgress(t, &before[i])
 		}
 	}
-	if !equality.Semantic.DeepEqual(absentNodes(p.Holder, p.UID, before), absentNodes(p.Holder, p.UID, p.rollout.Status.Turns)) {
+	if !equality.Semantic.DeepEqual(machine.AbsentNodes(p.Holder, p.UID, before), machine.AbsentNodes(p.Holder, p.UID, p.rollout.Status.Turns)) {
 		p.Fleet.Changed() // Budgets count other Nodes now.
 	}
 	return nil

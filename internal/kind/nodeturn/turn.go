@@ -311,5 +311,12 @@ func Strategy(r *v1alpha1.NodeRollout, revision, ownNode string, total int) roll
 	s.UID, s.Revision, s.OwnNode, s.Health = r.UID, revision, ownNode, rollout.NewHealth(r.Spec.Health)
 	s.Drains = r.Spec.Drain == nil || !r.Spec.Drain.Disabled
 	s.Template, s.Wave, s.Approved = template(&r.Spec), r.Status.Wave, rollout.Approvals(r.Annotations, r.Status.Approval)
+	if machines := r.Spec.Replacement; machines != nil && machines.ControlPlane != nil {
+		atOnce := 1
+		if machines.ControlPlane.Etcd != v1alpha1.EtcdExternal {
+			atOnce = max(1, total-3) // Three members stay, and tolerate the failure of one.
+		}
+		s.MaxConcurrent = min(s.MaxConcurrent, atOnce)
+	}
 	return s
 }
