@@ -42,7 +42,6 @@ type Engine struct {
 	Events   *events.Recorder
 	Reports  *fleet.Reports
 	mentions mentions
-	Waves    *fleet.Waves
 	// Waiting holds the rollouts that may continue after a change of a budget or a node. It also wakes a rollout when pods of its nodes change.
 	Waiting *fleet.Waiters
 	Retries *Retries
@@ -65,7 +64,7 @@ func NewEngine(
 ) *Engine {
 	e := &Engine{
 		Kind: kind, Clock: clk, Client: c, Fleet: f, Events: recorder,
-		Reports: fleet.NewReports(fleet.StatusDelay), Waves: &fleet.Waves{}, Waiting: &fleet.Waiters{}, Retries: NewRetries(clk, kind),
+		Reports: fleet.NewReports(fleet.StatusDelay), Waiting: &fleet.Waiters{}, Retries: NewRetries(clk, kind),
 		Drainer: drain.New(clk, live), live: live,
 	}
 	watcher := drain.NewWatcher(pods, e.PodsChanged, e.podEnded)
@@ -117,7 +116,6 @@ func (e *Engine) Forget(key types.NamespacedName) {
 	e.Waiting.SetBusy(key, false)
 	e.admitted.Delete(key)
 	e.ended.Delete(key)
-	e.Waves.Forget(key)
 	metrics.Forget(metrics.Rollout{Kind: e.Kind, NamespacedName: key})
 }
 
@@ -188,10 +186,9 @@ type Pass[T nodeturn.Any] struct {
 	// Pending are the Events to emit with the status.
 	Pending []events.Event
 
-	settled   bool           // Steps were performed, so Seen is out of date.
-	evictions map[string]int // by node, if the order asks for them
-	counted   int            // How many of Engine.ended the status counts.
-	mu        sync.Mutex     // guards Decision, Wake, Pending and Engine.ended while several nodes are written at once
+	settled bool       // Steps were performed, so Seen is out of date.
+	counted int        // How many of Engine.ended the status counts.
+	mu      sync.Mutex // guards Decision, Wake, Pending and Engine.ended while several nodes are written at once
 }
 
 // WakeAt requests a reconcile at this time. A zero time requests nothing.
@@ -366,7 +363,6 @@ func (p *Pass[T]) Start(ctx context.Context) ([]T, error) {
 	p.WakeAt(p.Decision.Next)
 	// After the decision: it may not include a change during the pass, and such a change must wake the rollout.
 	p.Waiting.Set(p.Key, slices.ContainsFunc(p.Decision.Waiting, fleet.ForBudget))
-	p.Decision.Wave = p.Waves.Store(p.Key, p.UID, p.Decision.Wave)
 	return p.chosen(), err
 }
 
@@ -401,12 +397,8 @@ func (p *Pass[T]) cacheShowsBudgets(ctx context.Context) (bool, error) {
 func (p *Pass[T]) Decide(f rollout.Fleet) {
 	units, total := nodeturn.Units(p.Turns)
 	s := p.Mechanism.Strategy(total)
-	s.Wave = p.Waves.Latest(p.Key, p.UID, s.Wave)
 	if slices.ContainsFunc(s.Order, func(o v1alpha1.Order) bool { return o.By == v1alpha1.OrderFewestEvictionsFirst }) {
-		if p.evictions == nil { // The order needs no fresher counts.
-			p.evictions = p.Fleet.CountEvictions(f.Nodes)
-		}
-		f.Evictions = p.evictions
+		f.Evictions = p.Fleet.CountEvictions(f.Nodes)
 	}
 	p.Decision = rollout.Decide(s, units, f, p.Now)
 }

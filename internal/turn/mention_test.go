@@ -49,7 +49,7 @@ func TestMentioned(t *testing.T) {
 
 // Nothing is kept of a rollout that is gone.
 func TestMentionsForgotten(t *testing.T) {
-	e, key := &Engine{Waiting: &fleet.Waiters{}, Waves: &fleet.Waves{}}, types.NamespacedName{Name: "os"}
+	e, key := &Engine{Waiting: &fleet.Waiters{}}, types.NamespacedName{Name: "os"}
 	p := &Pass[*nodeturn.Turn]{Engine: e, Key: key, Now: now}
 	p.Mention(events.HostsStarted(&v1alpha1.NodeRollout{}), "a")
 	p.Mentioned()

@@ -292,15 +292,11 @@ var startReasons = []string{upgradev1.ReasonSyncJob, upgradev1.ReasonResolved}
 // refusal says why the controller carries out nothing of a rollout as it is; else "".
 func (c *rolloutConditions) refusal() string {
 	reasons := []string{"Invalid", upgradev1.ReasonNotReady, string(v1alpha1.ReasonDefinitionIncomplete)}
-	if c.stalled == nil || c.stalled.Status != metav1.ConditionTrue || !slices.Contains(reasons, c.stalled.Reason) || c.isStale() {
+	isOlder := c.observed != 0 && c.observed != c.object.GetGeneration()
+	if isOlder || c.stalled == nil || c.stalled.Status != metav1.ConditionTrue || !slices.Contains(reasons, c.stalled.Reason) {
 		return ""
 	}
 	return c.stalled.Message
-}
-
-// isStale reports whether the controller has not looked at the latest change.
-func (c *rolloutConditions) isStale() bool {
-	return c.observed != 0 && c.observed != c.object.GetGeneration()
 }
 
 // state returns a rollout's state, the message for it, and its start.
@@ -311,7 +307,7 @@ func (c *rolloutConditions) state(r *Rollout, now time.Time) (State, string, *me
 		return Pending, "", nil
 	case c.complete == nil:
 		return Pending, "no controller has looked at it: does one run, for its kind and namespace?", nil
-	case c.isStale():
+	case c.observed != 0 && c.observed != c.object.GetGeneration():
 		return Pending, "the controller has not looked at its latest change yet", nil
 	case c.stalled != nil && c.stalled.Status == metav1.ConditionTrue:
 		return Stalled, c.stalled.Message, timeOrNil(c.stalled.LastTransitionTime.Time)

@@ -118,26 +118,19 @@ func (src *Source) ReadCluster(
 	return view.See(found.Plans, nodes, budgets, now).NodeRollouts(found.NodeRollouts, otherRollouts...).Daemons(daemons, otherDaemons), nil
 }
 
-// readOthers returns the ExtendedDaemonSets that are at work and the NodeRollouts of the whole cluster, apart from those that are shown: where they
-// work, others wait. What may not be read is left out.
+// readOthers returns the ExtendedDaemonSets of the whole cluster that are at work and not shown, and all NodeRollouts: where they work, others wait.
+// What can't be read is left out.
 func (src *Source) readOthers(ctx context.Context, shown Found) (daemons view.Daemons, rollouts []v1alpha1.NodeRollout, err error) {
 	sets, errSets := ReadIn[edsv1.ExtendedDaemonSet](ctx, src, metav1.NamespaceAll, DaemonSet, metav1.ListOptions{})
 	rollouts, errRollouts := ReadIn[v1alpha1.NodeRollout](ctx, src, metav1.NamespaceAll, NodeRollout, metav1.ListOptions{})
 	sets = slices.DeleteFunc(sets, func(eds edsv1.ExtendedDaemonSet) bool {
 		return view.AtRest(&eds) || slices.ContainsFunc(shown.DaemonSets, func(s edsv1.ExtendedDaemonSet) bool { return s.Namespace == eds.Namespace && s.Name == eds.Name })
 	})
-	rollouts = slices.DeleteFunc(rollouts, func(nr v1alpha1.NodeRollout) bool {
-		return slices.ContainsFunc(shown.NodeRollouts, func(s v1alpha1.NodeRollout) bool { return s.Name == nr.Name })
-	})
 	before := len(src.Notes)
 	daemons, err = src.ReadDaemons(ctx, sets, nil)
-	if len(src.Notes) > before || apierrors.IsForbidden(errSets) || apierrors.IsForbidden(errRollouts) {
+	failed := func(err error) bool { return err != nil && !apierrors.IsNotFound(err) }
+	if len(src.Notes) > before || failed(errSets) || failed(errRollouts) {
 		src.Notes = append(src.Notes[:before], NoOthers)
-	}
-	for _, e := range []error{errSets, errRollouts} {
-		if !isHidden(e) {
-			err = cmp.Or(err, e)
-		}
 	}
 	return daemons, rollouts, err
 }

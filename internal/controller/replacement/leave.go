@@ -27,7 +27,6 @@ import (
 // forget drops the memory of a NodeRollout that is gone or belongs to another controller, and releases its nodes.
 func (c *Controller) forget(ctx context.Context, key types.NamespacedName, stored *unstructured.Unstructured) error {
 	c.Waiting.Set(key, false)
-	c.Waves.Forget(key)
 	c.memos.Delete(key)
 	c.Works.StopExcept(key, nil)
 	if stored == nil {

@@ -56,7 +56,7 @@ func passOf(t *testing.T, status v1alpha1.NodeRolloutStatus, nodes ...*corev1.No
 	}
 	of := &Controller{
 		Engine: &turnof.Engine{
-			Kind: turnof.Kind, Clock: testingclock.NewFakePassiveClock(noon), Client: c, Reports: fleet.NewReports(fleet.StatusDelay), Waves: &fleet.Waves{}, Waiting: &fleet.Waiters{},
+			Kind: turnof.Kind, Clock: testingclock.NewFakePassiveClock(noon), Client: c, Reports: fleet.NewReports(fleet.StatusDelay), Waiting: &fleet.Waiters{},
 			Works: turnof.NewWorks(nil),
 		},
 	}
