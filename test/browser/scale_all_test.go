@@ -220,9 +220,8 @@ func (w *watched) view(ctx context.Context) error {
 func (w *watched) seen(ctx context.Context, cordoned bool) time.Duration {
 	w.Helper()
 	const look = `(() => {
-		// The page may put another canvas in the place of one.
-		const cell = () => document.querySelector('#fleet canvas[data-group="probe"]');
-		const pixels = () => cell().getContext("2d").getImageData(0, 0, 13, 13).data.join();
+		const cell = document.querySelector('#fleet canvas[data-group="probe"]');
+		const pixels = () => cell.getContext("2d").getImageData(0, 0, 18, 18).data.join(); // the largest cell
 		const before = pixels();
 		window.seen = new Promise(done => {
 			const again = () => pixels() === before ? requestAnimationFrame(again) : done(Date.now());
