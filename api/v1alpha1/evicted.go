@@ -13,6 +13,7 @@ import (
 const MaxEvicted = 500
 
 // Workload is the controller of pods that were evicted: a ReplicaSet, a StatefulSet or a ReplicationController.
+// +kubebuilder:object:generate=false
 type Workload struct {
 	Kind, Namespace, Name string
 }
