@@ -53,7 +53,8 @@ func See(plans []upgradev1.Plan, nodes []corev1.Node, budgets []v1alpha1.NodeDis
 	return c
 }
 
-// NodeRollouts adds NodeRollouts to the cluster. Others are not shown, but the Nodes that they deleted count until replacements join.
+// NodeRollouts adds NodeRollouts to the cluster. Others may be the same ones or more. They are not shown, but the Nodes that they deleted count
+// until replacements join.
 func (c *Cluster) NodeRollouts(shown []v1alpha1.NodeRollout, others ...v1alpha1.NodeRollout) *Cluster {
 	c.nodeRollouts = shown
 	if c.nodes == nil {

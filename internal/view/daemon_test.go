@@ -542,6 +542,19 @@ func TestDaemonWhy(t *testing.T) {
 			}).has("old", nil, 0, 1),
 			node: "n1", state: v1alpha1.UnitOutdated, place: 2, no: []string{"paused Paused", "budgetPaused BudgetPaused"}, pods: []string{"old-on-n1"},
 		},
+		"a gate that its own pods close": {
+			farm: newFarm(1, func(f *farm) {
+				f.budgets = []v1alpha1.NodeDisruptionBudget{aBudget(closedBy(v1alpha1.ReasonWorkloadsUnavailable, "ExtendedDaemonSet ns/foo has 0 of 1 available"))}
+			}).has("old", nil, 0),
+			node: "n0", state: v1alpha1.UnitOutdated, place: 1, pods: []string{"old-on-n0"},
+		},
+		"a gate that others close": {
+			farm: newFarm(1, func(f *farm) {
+				f.budgets = []v1alpha1.NodeDisruptionBudget{aBudget(closedBy(v1alpha1.ReasonWorkloadsUnavailable,
+					"ExtendedDaemonSet ns/foo has 0 of 1 available; ExtendedDaemonSet ns/foo-2 has 0 of 1 available"))}
+			}).has("old", nil, 0),
+			node: "n0", state: v1alpha1.UnitOutdated, place: 1, no: []string{"gates WorkloadsUnavailable"}, pods: []string{"old-on-n0"},
+		},
 		"the slow start": {
 			farm: newFarm(1, func(f *farm) {
 				strategyOf(f).ReconcileFrequency = &metav1.Duration{Duration: time.Minute}

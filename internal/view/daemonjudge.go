@@ -4,6 +4,8 @@ package view
 
 import (
 	"cmp"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -67,6 +69,7 @@ func (c *Cluster) readDaemonSet(eds *edsv1.ExtendedDaemonSet) *daemonSet {
 		EDS: eds.DeepCopy(), ValidationMode: modeOf(eds), ReplicaSets: c.daemons.Revisions, Settings: c.daemons.Settings, Nodes: c.nodes,
 		Recreated: map[types.UID]bool{}, Fleet: c.fleet, Memory: daemonset.Memory{Refused: map[string]daemonset.Refusal{}},
 	}
+	facts.Fleet.Gates = ignoreOwnPods(eds)
 	pods, hasPods := c.daemons.Pods[types.NamespacedName{Namespace: eds.Namespace, Name: eds.Name}]
 	d := &daemonSet{units: units{cluster: c, listed: listedUnits(nil, eds.Status.Updating, eds.Status.Waiting)}, hasPods: hasPods}
 	for i := range pods {
@@ -91,6 +94,18 @@ func (c *Cluster) readDaemonSet(eds *edsv1.ExtendedDaemonSet) *daemonSet {
 		d.Target.Name = eds.Name + newRevision
 	}
 	return d
+}
+
+// ignoreOwnPods opens a workloads gate that is closed for the missing pods of this ExtendedDaemonSet alone, as the operator does.
+func ignoreOwnPods(eds *edsv1.ExtendedDaemonSet) func(*rollout.Budget) *rollout.Budget {
+	own := KindDaemonSet + " " + eds.Namespace + "/" + eds.Name + " "
+	return func(of *rollout.Budget) *rollout.Budget {
+		b := *of
+		b.Blocks = slices.DeleteFunc(slices.Clone(b.Blocks), func(block rollout.Block) bool {
+			return strings.HasPrefix(block.Message, own) && !strings.Contains(block.Message, "; ")
+		})
+		return &b
+	}
 }
 
 // modeOf is the default validation mode for canaries that set none. The controller has it; its status shows it.

@@ -176,7 +176,7 @@ func (d *daemonSet) steps(starts map[string]time.Time) []Step {
 	for _, w := range d.Waits() {
 		waits[w.Node] = w
 	}
-	for _, from := range rollout.Sequence(d.Rolling, d.Units, d.cluster.fleet, d.cluster.now) {
+	for _, from := range rollout.Sequence(d.Rolling, d.Units, d.Fleet, d.cluster.now) {
 		step := Step{Node: from.Node, Wave: from.Wave, Reason: from.Reason, Message: from.Message, At: timeOrNil(starts[from.Node])}
 		if d.Canary != nil {
 			step.Wave = cmp.Or(step.Wave, "remainder")

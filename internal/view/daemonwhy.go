@@ -58,7 +58,7 @@ func (d *daemonSet) explain(part *Part) {
 	if !d.decided || part.Unit.State != v1alpha1.UnitOutdated {
 		return
 	}
-	part.addChecks(rollout.Explain(d.Rolling, d.Units, d.cluster.fleet, d.cluster.now, name))
+	part.addChecks(rollout.Explain(d.Rolling, d.Units, d.Fleet, d.cluster.now, name))
 	room, message := d.Room()
 	switch {
 	case s.NoPod.Reason != "":
@@ -78,7 +78,7 @@ func (d *daemonSet) canaryChecks(name string) []Check {
 		return nil
 	}
 	var part Part
-	part.addChecks(rollout.Explain(d.Canary.Strategy, d.Canary.Units, d.cluster.fleet, d.cluster.now, name))
+	part.addChecks(rollout.Explain(d.Canary.Strategy, d.Canary.Units, d.Fleet, d.cluster.now, name))
 	if d.Canary.WaitOf(name).Reason != "" {
 		return part.Checks
 	}

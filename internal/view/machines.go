@@ -72,7 +72,7 @@ func (c *Cluster) machines(nr *v1alpha1.NodeRollout, named string, preview *Supp
 	if u.problem != "" || c.nodes == nil {
 		return u
 	}
-	w, unlisted := u.world()
+	w, unlisted := u.world(preview != nil)
 	if preview != nil {
 		u.assumed = len(unlisted)
 	} else {
@@ -89,8 +89,8 @@ func (c *Cluster) machines(nr *v1alpha1.NodeRollout, named string, preview *Supp
 }
 
 // world is the input for judging nodes without a turn. It models each one as a scale set with one machine, both with the node's name.
-// unlisted are the nodes that the status does not list and that may be outdated.
-func (u *machines) world() (w *replacement.World, unlisted []string) {
+// unlisted are the nodes that the status does not list and whose state, or what keeps them waiting, may not be known.
+func (u *machines) world(isPreview bool) (w *replacement.World, unlisted []string) {
 	nr := u.of
 	r := nr.Spec.Replacement
 	w = &replacement.World{
@@ -118,7 +118,8 @@ func (u *machines) world() (w *replacement.World, unlisted []string) {
 		m := cloud.Machine{ID: n.Name, ProviderID: n.Spec.ProviderID, State: cloud.Running}
 		w.Nodes[n.Name] = n
 		w.Sets[n.Name] = &replacement.Set{Set: cloud.Set{Name: n.Name, ImageName: u.image}, Known: true, Machines: []cloud.Machine{m}}
-		byImage := w.MatchOSImage && n.Status.NodeInfo.OSImage != ""
+		image := n.Status.NodeInfo.OSImage
+		byImage := w.MatchOSImage && image != "" && (image == u.image || isPreview || u.wholeStatus())
 		if u.inStatus(n.Name).State == "" && n.Claim == nil && !n.OptedOut && !byImage {
 			unlisted = append(unlisted, n.Name)
 		}
@@ -270,7 +271,7 @@ func (u *machines) explain(part *Part) {
 		u.units.explain(part)
 		return
 	}
-	part.Unit.State, part.Unit.Message = Untold, "only the cloud knows whether its machine is outdated, and the status of its rollout does not list the node"
+	part.Unit.State, part.Unit.Message = Untold, "only the operator knows its state, and the status of its rollout does not list the node"
 	ready := u.conditions.complete
 	switch n := u.of.Status.Counts; {
 	case ready != nil && slices.Contains(machineReasons, v1alpha1.Reason(ready.Reason)) && u.wholeStatus():

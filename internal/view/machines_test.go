@@ -81,7 +81,7 @@ func waitsFor(reason v1alpha1.Reason, message string) func(*v1alpha1.NodeRollout
 
 func byOSImage(nr *v1alpha1.NodeRollout) {
 	nr.Spec.Replacement.ImageMatch = v1alpha1.ImageMatchOSImage
-	nr.Status.Counts = &v1alpha1.UnitCounts{Total: 100, Waiting: 100}
+	nr.Status.Counts = &v1alpha1.UnitCounts{Total: 100}
 }
 
 // TestMachines: the claim, the status and the node itself make the unit.
@@ -108,6 +108,7 @@ func TestMachines(t *testing.T) {
 		"not counted":    {aReplacement(func(nr *v1alpha1.NodeRollout) { nr.Status.Counts = &v1alpha1.UnitCounts{Total: 2, Failed: 2} }), aMachine("n", "pool"), nil},
 		"untold":         {aReplacement(many), aMachine("n", "pool"), nil},
 		"told by its OS": {aReplacement(byOSImage), aMachine("n", "pool"), []string{"n Outdated image-1 → image-2"}},
+		"waits unlisted": {aReplacement(byOSImage, many), aMachine("n", "pool"), nil},
 		"updated by OS":  {aReplacement(byOSImage), aMachine("n", "POOL", func(n *corev1.Node) { n.Status.NodeInfo.OSImage = "image-2" }), []string{"n Updated image-2"}},
 		"OS not told":    {aReplacement(byOSImage), aMachine("n", "pool", func(n *corev1.Node) { n.Status.NodeInfo.OSImage = "" }), nil},
 		"no machine":     {aReplacement(), aNode("n"), nil},

@@ -216,7 +216,7 @@ func TestPreviewProblems(t *testing.T) {
 		}
 	}
 	deleted := aNodeRollout(func(nr *v1alpha1.NodeRollout) { nr.DeletionTimestamp = at(now) })
-	if v := See(nil, fleetOf(1), nil, now).Preview(&deleted, Supposition{}); v.Problem != "the rollout is being deleted: its turns end first" {
+	if v := See(nil, fleetOf(1), nil, now).Preview(&deleted, Supposition{}); v.Problem != "the rollout is being deleted, and its nodes are released" {
 		t.Errorf("a deleted one: %q", v.Problem)
 	}
 }

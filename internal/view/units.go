@@ -266,8 +266,10 @@ func (c *Cluster) describe(nr *v1alpha1.NodeRollout, invalid error, preview *Sup
 		u.described.PolicyMissing = c.Message
 	}
 	switch {
-	case nr.DeletionTimestamp != nil:
+	case nr.DeletionTimestamp != nil && nr.Spec.Replacement != nil:
 		u.problem = "the rollout is being deleted: its turns end first"
+	case nr.DeletionTimestamp != nil:
+		u.problem = "the rollout is being deleted, and its nodes are released"
 	case invalid != nil:
 		u.problem = invalid.Error()
 	case preview == nil || !preview.Changed:
