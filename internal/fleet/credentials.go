@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"moult.dev/moult/internal/outbound"
+	"moult.dev/moult/internal/rollout"
 )
 
 const (
@@ -103,7 +104,7 @@ func newCredentials(data map[string][]byte, address string) (*credentials, error
 	}
 	meant, err := url.Parse(value(keyURL))
 	if err != nil || !strings.EqualFold(meant.Host, to.Host) || meant.Scheme != to.Scheme || to.Scheme != "https" {
-		return nil, fmt.Errorf("key %s must be https://%s, the scheme and host of spec.gates.alerts.url", keyURL, short(to.Host))
+		return nil, fmt.Errorf("key %s must be https://%s, the scheme and host of spec.gates.alerts.url", keyURL, rollout.Shorten(to.Host, longest))
 	}
 	c := &credentials{token: value(keyToken), username: value(keyUsername), password: value(keyPassword)}
 	switch ca := data[keyCA]; {

@@ -156,7 +156,7 @@ func (p *poller) recordAnswer(all model.Vector, err error) {
 	before, shown := p.verdict(), p.shown // The answer before may have become overdue since the last query.
 	p.failed = err != nil
 	if err != nil {
-		p.failure = "Prometheus does not answer: " + short(err.Error())
+		p.failure = "Prometheus does not answer: " + rollout.Shorten(err.Error(), longest)
 	}
 	if secret, ok := errors.AsType[secretError](err); ok {
 		p.failure = secret.Error()

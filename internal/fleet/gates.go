@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -236,7 +235,7 @@ func (r *rules) byNamespace() bool {
 const (
 	// named is how many items a message names.
 	named = 3
-	// longest limits text of other programs in a message.
+	// longest limits text of other programs in a message, in bytes.
 	longest = 200
 )
 
@@ -244,19 +243,11 @@ const (
 func firstOf(texts []string, between string) string {
 	var shown []string
 	for _, text := range texts[:min(len(texts), named)] {
-		shown = append(shown, short(text))
+		shown = append(shown, rollout.Shorten(text, longest))
 	}
 	text := strings.Join(shown, between)
 	if more := len(texts) - len(shown); more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return text
-}
-
-// short shortens a text that is too long.
-func short(text string) string {
-	if utf8.RuneCountInString(text) <= longest {
-		return text
-	}
-	return string([]rune(text)[:longest]) + "…"
 }

@@ -92,6 +92,14 @@ func (c *slots) explain() string {
 	return c.message
 }
 
+// Shorten cuts a text to this many bytes, with an ellipsis at its end.
+func Shorten(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most-len("…")], "") + "…"
+}
+
 // list joins the first names, and counts the others.
 func list(names []string, total int) string {
 	names = names[:min(len(names), maxListed)]

@@ -34,12 +34,12 @@ type Verdict struct {
 
 // Step is a unit that waits for its start, with Decide's answer.
 type Step struct {
-	Node string
+	Node string `json:"node"`
 	// Wave is the name of its wave; empty for a rollout without waves.
-	Wave string
+	Wave string `json:"wave,omitempty"`
 	// Reason and Message say why it waits; without a reason it starts.
-	Reason  v1alpha1.Reason
-	Message string
+	Reason  v1alpha1.Reason `json:"reason,omitempty"`
+	Message string          `json:"message,omitempty"`
 }
 
 // Sequence returns every unit that waits for its start, in order, with Decide's answer.

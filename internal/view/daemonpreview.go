@@ -165,7 +165,7 @@ func (d *daemonSet) steps(starts map[string]time.Time) []Step {
 		if !s.Canary || s.Current != nil {
 			continue
 		}
-		step := Step{Node: s.Node.Name, Wave: daemonset.WaveCanary, At: timeOrNil(starts[s.Node.Name])}
+		step := Step{Step: rollout.Step{Node: s.Node.Name, Wave: daemonset.WaveCanary}, At: timeOrNil(starts[s.Node.Name])}
 		wait := d.Canary.WaitOf(s.Node.Name)
 		if step.Reason, step.Message = wait.Reason, wait.Message; d.Canary.Paused() {
 			step.Reason, step.Message = d.CanaryCheck()
@@ -177,7 +177,7 @@ func (d *daemonSet) steps(starts map[string]time.Time) []Step {
 		waits[w.Node] = w
 	}
 	for _, from := range rollout.Sequence(d.Rolling, d.Units, d.Fleet, d.cluster.now) {
-		step := Step{Node: from.Node, Wave: from.Wave, Reason: from.Reason, Message: from.Message, At: timeOrNil(starts[from.Node])}
+		step := Step{Step: from, At: timeOrNil(starts[from.Node])}
 		if d.Canary != nil {
 			step.Wave = cmp.Or(step.Wave, "remainder")
 		}

@@ -103,12 +103,7 @@ type SurgeOf struct {
 
 // Step is a node that will be started.
 type Step struct {
-	Node string `json:"node"`
-	// Wave is the name of its wave, where there are waves.
-	Wave string `json:"wave,omitempty"`
-	// Reason and Message say why it waits; without a reason it starts now.
-	Reason  v1alpha1.Reason `json:"reason,omitempty"`
-	Message string          `json:"message,omitempty"`
+	rollout.Step `json:",inline"`
 	// At is the estimated start, if there is an estimate.
 	At *metav1.Time `json:"at,omitempty"`
 	// From is the version that the node's host runs. To is the version after the update. Both may be unknown.
@@ -151,10 +146,7 @@ func (u *units) preview(s Supposition, blockedUntil map[string]time.Time, notes 
 		lines[n.Node] = n
 	}
 	for _, from := range rollout.Sequence(u.strategy, u.engineUnits, u.cluster.fleet, u.cluster.now) {
-		v.Steps = append(v.Steps, Step{
-			Node: from.Node, Wave: from.Wave, Reason: from.Reason, Message: from.Message, At: timeOrNil(starts[from.Node]),
-			From: lines[from.Node].Version, To: lines[from.Node].Target,
-		})
+		v.Steps = append(v.Steps, Step{Step: from, At: timeOrNil(starts[from.Node]), From: lines[from.Node].Version, To: lines[from.Node].Target})
 	}
 	v.finish(u.cluster, s)
 	return v

@@ -17,6 +17,7 @@ import (
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/rollout"
 )
 
 func fleetOf(n int, options ...func(*corev1.Node)) []corev1.Node {
@@ -139,8 +140,8 @@ func TestPreviewSteps(t *testing.T) {
 	v := See(nil, []corev1.Node{aNode("a"), aNode("c"), aNode("z", labelled(hash))}, nil, now).Preview(&p, Supposition{})
 	slices.SortFunc(v.Steps, func(a, b Step) int { return strings.Compare(a.Node, b.Node) })
 	want := []Step{
-		{Node: "a", Wave: "remainder", Reason: v1alpha1.ReasonWavePending, At: at(now.Add(time.Minute))},
-		{Node: "c", Wave: "canary", At: at(now)},
+		{Step: rollout.Step{Node: "a", Wave: "remainder", Reason: v1alpha1.ReasonWavePending}, At: at(now.Add(time.Minute))},
+		{Step: rollout.Step{Node: "c", Wave: "canary"}, At: at(now)},
 	}
 	for i := range v.Steps {
 		v.Steps[i].Message = "" // It is the engine's.

@@ -156,24 +156,24 @@ func (k *checker) definition(ctx context.Context, want *apiextensionsv1.CustomRe
 
 // right is a right that the user or the operator needs.
 type right struct {
-	verb        string
-	kind        *source.Kind
-	subresource string
+	verb              string
+	kind              *source.Kind
+	subresource, name string // Without a name it is the right for all objects.
 }
 
 // denied lists those of the rights that the API server denies. subject is who needs them, as a review of this kind names them.
-func (k *checker) denied(
-	ctx context.Context, review *source.Kind, subject map[string]any, namespace string, rights []right,
+func denied(
+	ctx context.Context, src *source.Source, review *source.Kind, subject map[string]any, namespace string, rights []right,
 ) (all []string, err error) {
 	for _, r := range rights {
 		of, spec := r.kind.Resource, maps.Clone(subject)
 		spec["resourceAttributes"] = map[string]any{
 			"namespace": text.When(r.kind.Namespaced, "%s", namespace), "verb": r.verb,
-			"group": of.Group, "resource": of.Resource, "subresource": r.subresource,
+			"group": of.Group, "resource": of.Resource, "subresource": r.subresource, "name": r.name,
 		}
 		u := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
 		u.SetGroupVersionKind(review.Resource.GroupVersion().WithKind(review.Name))
-		if u, err = k.src.In("", review).Create(ctx, u, metav1.CreateOptions{}); err != nil {
+		if u, err = src.In("", review).Create(ctx, u, metav1.CreateOptions{}); err != nil {
 			return nil, err
 		}
 		if allowed, _, _ := unstructured.NestedBool(u.Object, "status", "allowed"); !allowed {
@@ -188,9 +188,9 @@ func (k *checker) userRights(ctx context.Context) {
 	for _, verb := range []string{"list", "patch"} {
 		var rights []right
 		for _, kind := range append(slices.Clone(pausable), source.Node) {
-			rights = append(rights, right{verb, kind, ""})
+			rights = append(rights, right{verb, kind, "", ""})
 		}
-		lacks, err := k.denied(ctx, source.OwnAccess, map[string]any{}, k.src.Namespace, rights)
+		lacks, err := denied(ctx, k.src, source.OwnAccess, map[string]any{}, k.src.Namespace, rights)
 		switch {
 		case len(lacks) == 0:
 			k.add("your rights", err, "you may "+verb+" rollouts, budgets and nodes", "")
@@ -246,21 +246,25 @@ func (k *checker) lease(ctx context.Context, d *appsv1.Deployment) {
 
 // operatorRights checks what the operator needs most. Its roles have more.
 func (k *checker) operatorRights(ctx context.Context, d *appsv1.Deployment) {
-	account := d.Spec.Template.Spec.ServiceAccountName
 	rights := []right{
-		{"update", source.Lease, ""}, {"patch", source.Node, ""}, {"create", source.Pod, "eviction"}, {"patch", source.Budget, "status"},
-		{"patch", source.Plan, "status"}, {"create", source.Job, ""}, {"update", source.DaemonSet, "status"}, {"create", source.Pod, ""},
-		{"patch", source.NodeRollout, "status"},
+		{"update", source.Lease, "", ""}, {"patch", source.Node, "", ""}, {"create", source.Pod, "eviction", ""}, {"patch", source.Budget, "status", ""},
+		{"patch", source.Plan, "status", ""}, {"create", source.Job, "", ""}, {"update", source.DaemonSet, "status", ""}, {"create", source.Pod, "", ""},
+		{"patch", source.NodeRollout, "status", ""},
 	}
-	lacks, err := k.denied(ctx, source.Access, map[string]any{
-		"user":   "system:serviceaccount:" + d.Namespace + ":" + account,
-		"groups": []any{"system:serviceaccounts", "system:serviceaccounts:" + d.Namespace, "system:authenticated"},
-	}, plansNamespace(d), rights)
+	lacks, err := denied(ctx, k.src, source.Access, accountOf(d), plansNamespace(d), rights)
 	message, advice := "it may do what it needs", ""
 	if len(lacks) > 0 {
 		message, advice = "it may not "+text.Or(lacks), "apply the roles and bindings of version "+source.OperatorVersion(d)
 	}
-	k.add("rights of "+d.Namespace+"/"+account, err, message, advice)
+	k.add("rights of "+d.Namespace+"/"+d.Spec.Template.Spec.ServiceAccountName, err, message, advice)
+}
+
+// accountOf names the service account of a Deployment, as a review does.
+func accountOf(d *appsv1.Deployment) map[string]any {
+	return map[string]any{
+		"user":   "system:serviceaccount:" + d.Namespace + ":" + cmp.Or(d.Spec.Template.Spec.ServiceAccountName, "default"),
+		"groups": []any{"system:serviceaccounts", "system:serviceaccounts:" + d.Namespace, "system:authenticated"},
+	}
 }
 
 // policy checks that a policy is there, and that its binding makes it deny.

@@ -3,7 +3,6 @@
 package moult
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
 	corev1apply "k8s.io/client-go/applyconfigurations/core/v1"
 
@@ -45,15 +43,9 @@ The webhooks are in the Secret moult-notifications in the operator's namespace. 
 				return fmt.Errorf("%d Deployments have the label app.kubernetes.io/name=moult: name the operator's namespace by --operator-namespace", len(found))
 			}
 			namespace = found[0].Namespace
-			review := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
-				"user":               "system:serviceaccount:" + namespace + ":" + cmp.Or(found[0].Spec.Template.Spec.ServiceAccountName, "default"),
-				"groups":             []any{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"},
-				"resourceAttributes": map[string]any{"verb": "list", "resource": "secrets", "namespace": namespace, "name": notification.Name},
-			}, "apiVersion": "authorization.k8s.io/v1", "kind": source.Access.Name}}
-			if answer, err := src.In("", source.Access).Create(ctx, review, metav1.CreateOptions{}); err == nil { // Who may not ask this waits for the test.
-				if allowed, _, _ := unstructured.NestedBool(answer.Object, "status", "allowed"); !allowed {
-					return fmt.Errorf("the operator may not read Secret %s/%s: apply config/rbac/notifications.yaml, and restart it", namespace, notification.Name)
-				}
+			lacks, err := denied(ctx, src, source.Access, accountOf(&found[0]), namespace, []right{{"list", source.Secret, "", notification.Name}})
+			if err == nil && len(lacks) > 0 { // Who may not ask this waits for the test.
+				return fmt.Errorf("the operator may not read Secret %s/%s: apply config/rbac/notifications.yaml, and restart it", namespace, notification.Name)
 			}
 		}
 		return c.testNotifications(ctx, src, namespace)

@@ -53,6 +53,7 @@ var (
 	Deployment    = newKind("Deployment", appsv1.SchemeGroupVersion, true, "deploy")
 	AppsDaemonSet = newKind("DaemonSet", appsv1.SchemeGroupVersion, true, "ds")
 	Job           = newKind("Job", batchv1.SchemeGroupVersion, true, "job")
+	Secret        = newKind("Secret", corev1.SchemeGroupVersion, true, "secret")
 	Lease         = newKind("Lease", coordinationv1.SchemeGroupVersion, true, "lease")
 	Definition    = newKind("CustomResourceDefinition", apiextensionsv1.SchemeGroupVersion, false, "crd")
 	Policy        = newKind("ValidatingAdmissionPolicy", admissionregistrationv1.SchemeGroupVersion, false, "vap")

@@ -210,8 +210,5 @@ func withDetail(message, detail string) string {
 	if detail == "" {
 		return message
 	}
-	if len(detail) > maxDetail {
-		detail = strings.ToValidUTF8(detail[:maxDetail-len("…")], "") + "…"
-	}
-	return message + ": " + detail
+	return message + ": " + rollout.Shorten(detail, maxDetail)
 }

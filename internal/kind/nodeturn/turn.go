@@ -212,12 +212,7 @@ func Digest(values ...any) string {
 const longest = 1024
 
 // Short shortens a message to longest bytes.
-func Short(message string) string {
-	if len(message) <= longest {
-		return message
-	}
-	return strings.ToValidUTF8(message[:longest-len("…")], "") + "…"
-}
+func Short(message string) string { return rollout.Shorten(message, longest) }
 
 // Units returns the units of these turns for rollout.Decide, and the number of nodes for the strategy.
 func Units[T Any](turns []T) (units []rollout.Unit, total int) {
