@@ -4,6 +4,7 @@ package turn
 
 import (
 	"context"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -76,9 +77,10 @@ func RolloutsOfNode(c client.Reader, kind schema.GroupVersionKind, namespace str
 				}
 			}
 		}
+		labelled := slices.CompactFunc(slices.Clone(objects), func(a, b client.Object) bool { return maps.Equal(a.GetLabels(), b.GetLabels()) })
 		EachRollout(ctx, c, kind, namespace, func(r *unstructured.Unstructured) {
 			of := outlineOf(r)
-			selects := !of.isInvalid && slices.ContainsFunc(objects, func(o client.Object) bool { return of.selector.Matches(labels.Set(o.GetLabels())) })
+			selects := !of.isInvalid && slices.ContainsFunc(labelled, func(o client.Object) bool { return of.selector.Matches(labels.Set(o.GetLabels())) })
 			switch {
 			case !selects && len(found) == 0: // Most rollouts. The other cases take longer.
 			case !own(r):
