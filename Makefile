@@ -124,7 +124,7 @@ generate: $(BIN)/controller-gen ## Regenerate deep copies, apply configurations,
 		shopt -s nullglob; cd config/crd; LC_ALL=C; for f in *_*.yaml; do echo "- $$f"; done; } >config/crd/kustomization.yaml
 	@# The chart has copies of what it need not template.
 	@rm -rf charts/moult/files/config
-	@shopt -s globstar nullglob; for f in config/{approval,crd,rbac,hostupdate,replacement,dashboard}/**/*.yaml; do \
+	@shopt -s globstar nullglob; for f in config/{approval,crd,rbac,hostupdate,replacement,dashboard}/**/*.yaml config/manager/quota.yaml; do \
 		case $$f in */kustomization.yaml|*/networkpolicy.yaml|*/testdata/*|config/replacement/etcd/*|config/replacement/ducklett/*) ;; \
 		*) mkdir -p "charts/moult/files/$$(dirname $$f)" && cp $$f charts/moult/files/$$f;; esac; done
 	@$(MAKE) generate-docs

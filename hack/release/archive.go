@@ -13,6 +13,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -65,7 +66,7 @@ func writeZip(archive string, files map[string]image.File, modified time.Time) e
 	return os.WriteFile(archive, b.Bytes(), 0o644)
 }
 
-// writeChecksums writes what `sha256sum -c checksums.txt` reads, of every file so far.
+// writeChecksums writes what `sha256sum -c checksums.txt` reads, of every file so far. A release is downloaded without folders.
 func (r *release) writeChecksums(context.Context) error {
 	files, err := image.Tree(r.Out)
 	if err != nil {
@@ -77,7 +78,11 @@ func (r *release) writeChecksums(context.Context) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(&b, "%s  %s\n", sum, strings.TrimPrefix(p, "/"))
+		name := path.Base(p)
+		if strings.Contains(b.String(), "  "+name+"\n") {
+			return fmt.Errorf("two files of the release are named %s", name)
+		}
+		fmt.Fprintf(&b, "%s  %s\n", sum, name)
 	}
 	return r.write(b.Bytes(), "checksums.txt")
 }

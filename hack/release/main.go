@@ -4,6 +4,7 @@
 //
 //	images/{moult,moult-agent}.tar      OCI archives, for each architecture of Linux
 //	install.yaml, crds.yaml             config/default and config/crd, with those images
+//	agents.yaml, dashboard.yaml, …      what may be applied beside them
 //	moult-VERSION.tgz                   charts/moult
 //	kubectl-moult_OS_ARCH.{tar.gz,zip}  the plugin, with completion for shells
 //	krew/{moult,eds}.yaml               what kubectl krew installs it by

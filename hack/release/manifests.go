@@ -19,10 +19,11 @@ import (
 
 // kustomizations are the folders of config that a release has as manifests.
 var kustomizations = map[string]string{
-	"crds.yaml":      "crd",
-	"install.yaml":   "default",
-	"agents.yaml":    "hostupdate/agents",
-	"dashboard.yaml": "dashboard",
+	"crds.yaml":                "crd",
+	"install.yaml":             "default",
+	"agents.yaml":              "hostupdate/agents",
+	"agents-direct-reads.yaml": "hostupdate/direct-reads",
+	"dashboard.yaml":           "dashboard",
 }
 
 // writeManifests writes what `kubectl apply` installs Moult by.

@@ -302,7 +302,7 @@ func TestChecksums(t *testing.T) {
 		t.Fatal(err)
 	}
 	const sum = "caf90169eefa5f807d577486b9f795ab86ae2983c5c20806cff959117e90af18"
-	if diff := cmp.Diff(sum+"  b\n"+sum+"  krew/a\n", read(t, r.Out, "checksums.txt")); diff != "" {
+	if diff := cmp.Diff(sum+"  b\n"+sum+"  a\n", read(t, r.Out, "checksums.txt")); diff != "" {
 		t.Errorf("checksums.txt (-want +got):\n%s", diff)
 	}
 }

@@ -56,6 +56,8 @@ type nodeClient struct {
 	readers   []metadata.Getter
 	preferred atomic.Int32
 	writer    metadata.Getter
+	// refused gets the error of a read that no identity is allowed.
+	refused chan error
 }
 
 // readConfigs returns the configurations to read a Node with, the preferred one first.
@@ -88,7 +90,7 @@ func newNodeClient(config *rest.Config, as ReadAsNode, name string, log logr.Log
 		}
 		all = append(all, client.Resource(nodes))
 	}
-	return &nodeClient{name: name, log: log, readers: all[:len(configs)], writer: all[len(configs)]}, nil
+	return &nodeClient{name: name, log: log, readers: all[:len(configs)], writer: all[len(configs)], refused: make(chan error, 1)}, nil
 }
 
 // read reads as the preferred identity, and if that is forbidden as the other.
@@ -101,8 +103,13 @@ func read[T any](c *nodeClient, get func(metadata.Getter) (T, error)) (T, error)
 	other := 1 - preferred
 	got, otherErr := get(c.readers[other])
 	if apierrors.IsForbidden(otherErr) {
-		return got, fmt.Errorf("reading as system:node:%s needs Kubernetes 1.36 or newer, and reading directly needs config/hostupdate/direct-reads: %w; %w",
+		err = fmt.Errorf("reading as system:node:%s needs Kubernetes 1.36 or newer, and reading directly needs config/hostupdate/direct-reads: %w; %w",
 			c.name, err, otherErr)
+		select {
+		case c.refused <- err:
+		default:
+		}
+		return got, err
 	}
 	if otherErr == nil {
 		c.preferred.Store(int32(other))

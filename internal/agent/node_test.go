@@ -156,8 +156,11 @@ func readsThatAreRefused(t *testing.T, config *rest.Config, auditLog string) {
 		t.Errorf("reading as the node alone: %v", err)
 	}
 
-	refused := reader(ReadAsNodeAuto, account(t, config, client, "nobody", false))
-	_, err = refused.get(t.Context())
+	refused, err := New(Options{NodeName: n.Name, Config: account(t, config, client, "nobody", false)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = refused.Run(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "reading as system:node:"+n.Name) || !apierrors.IsForbidden(err) {
 		t.Errorf("error %v", err)
 	}

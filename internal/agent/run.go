@@ -40,6 +40,10 @@ func (a *Agent) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-a.observed.changed:
+		case err := <-a.client.refused:
+			if _, synced := a.observed.get(); !synced {
+				return err // A pod that fails is seen, and one that waits for its Node is not.
+			}
 		case o := <-done:
 			if err := a.finish(o); err != nil {
 				return err

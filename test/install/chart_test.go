@@ -82,7 +82,12 @@ func objects(t *testing.T, manifests string) map[string]map[string]any {
 // template renders the chart. Helm knows no version of Kubernetes by itself when Go alone has built it.
 func template(t *testing.T, helm, namespace string, values ...string) (string, error) {
 	t.Helper()
-	args := []string{"template", "moult", chart, "--namespace", namespace, "--kube-version", "1.37"}
+	return templateFor(t, "1.35", helm, namespace, values...)
+}
+
+func templateFor(t *testing.T, version, helm, namespace string, values ...string) (string, error) {
+	t.Helper()
+	args := []string{"template", "moult", chart, "--namespace", namespace, "--kube-version", version}
 	for _, value := range values {
 		args = append(args, "--set", value)
 	}
@@ -97,7 +102,7 @@ func TestChartEqualsManifests(t *testing.T) {
 	}{
 		"default": {overlay: "resources: [CONFIG/default]\n"},
 		"agents": {
-			"hostUpdate.agents.enabled=true,hostUpdate.agents.directReads=true",
+			"hostUpdate.agents.enabled=true",
 			"resources: [CONFIG/default, CONFIG/hostupdate/agents, CONFIG/hostupdate/direct-reads]\n",
 		},
 		"dashboard": {"dashboard.enabled=true", "resources: [CONFIG/default, CONFIG/dashboard]\n"},
@@ -150,6 +155,12 @@ func TestChartValues(t *testing.T) {
 	} {
 		if strings.Contains(out, key) != want {
 			t.Errorf("the manifest has %q: %t, want %t", key, !want, want)
+		}
+	}
+	for version, want := range map[string]bool{"1.35": true, "1.36": false} {
+		out, err := templateFor(t, version, helm, namespace, "hostUpdate.agents.enabled=true")
+		if has := strings.Contains(out, "name: moult-direct-reads"); err != nil || has != want {
+			t.Errorf("on Kubernetes %s agents may read all Nodes: %t, want %t, %v", version, has, want, err)
 		}
 	}
 	if _, err := template(t, helm, namespace, "plans.enable=false"); err == nil {

@@ -216,8 +216,11 @@ func TestSkew(t *testing.T) {
 		{"v1.2.3", "v1.2.0", ""},
 		{"v1.2.3", "dev", ""},
 		{"v0.0.0-0123456", "v1.2.0", ""},
-		{"v1.3.0", "v1.2.9", "the operator is older: use a plugin of v1.2, as the operator is"},
-		{"v1.2.3", "v1.3.0-rc.1", "the plugin is older: use a plugin of v1.3, as the operator is"},
+		{"v1.3.0", "v1.2.9", ""},
+		{"v1.2.3", "v1.3.0-rc.1", ""},
+		{"v1.4.0", "v1.2.9", "the operator is older: use a plugin of v1.2, as the operator is"},
+		{"v1.2.3", "v1.4.0-rc.1", "the plugin is older: use a plugin of v1.4, as the operator is"},
+		{"v1.0.0", "v2.0.0", "the plugin is older: use a plugin of v2.0, as the operator is"},
 	} {
 		if got := skew(tc.plugin, tc.operator); got != tc.want {
 			t.Errorf("%s, %s: %q, want %q", tc.plugin, tc.operator, got, tc.want)

@@ -55,13 +55,13 @@ The operator's is the tag of the image of Deployments with the label app.kuberne
 
 const noOperator = "no Deployment has the label app.kubernetes.io/name=moult"
 
-// skew says how the plugin and the operator differ, if they may not work together: their minor versions must be the same. Versions of
-// builds between releases are not compared.
+// skew says how the plugin and the operator differ, if they may not work together: more than one minor version. Versions of builds between releases
+// are not compared.
 func skew(plugin, operator string) string {
 	p, errPlugin := version.ParseSemantic(plugin)
 	o, errOperator := version.ParseSemantic(operator)
 	if errPlugin != nil || errOperator != nil || p.Major()+p.Minor() == 0 || o.Major()+o.Minor() == 0 ||
-		p.Major() == o.Major() && p.Minor() == o.Minor() {
+		p.Major() == o.Major() && p.Minor() <= o.Minor()+1 && o.Minor() <= p.Minor()+1 {
 		return ""
 	}
 	older := "operator"

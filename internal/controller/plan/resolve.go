@@ -37,7 +37,7 @@ func (c *Controller) resolve(ctx context.Context, p *upgradev1.Plan, malformed e
 		return err
 	})
 	w.Job, w.OwnNode, w.Now = &c.options.Job, c.options.NodeName, now
-	if err = cmp.Or(malformed, c.options.Reserved.check(p), err); err != nil {
+	if err = cmp.Or(malformed, c.options.Reserved.check(p), err, checkDeadline(p, w.Job)); err != nil {
 		status.SetPlanValidated(p, err, now)
 		return w, wake, err
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -47,6 +48,21 @@ func checkDrain(d *upgradev1.DrainSpec) error {
 		err = fmt.Errorf("spec.drain.timeout is %s, and must be positive for onTimeout: %s to come", o.Timeout, d.OnTimeout)
 	}
 	return err
+}
+
+// checkDeadline refuses an onTimeout of a drain that never comes, because its Job ends first.
+func checkDeadline(p *upgradev1.Plan, o *plan.JobOptions) error {
+	seconds := deadline(p, o)
+	if p.Spec.Drain == nil || seconds == nil || o.KubectlImage != "" {
+		return nil
+	}
+	d, err := drain.OptionsOfPlan(p.Spec.Drain)
+	most := time.Duration(*seconds) * time.Second
+	if never := d.OnTimeout == "" || d.OnTimeout == drain.HaltOnTimeout; err != nil || never || d.Timeout < most {
+		return nil
+	}
+	return fmt.Errorf("spec.drain.timeout, %s, must be less than the deadline of the Job, %s, for onTimeout: %s to come: shorten it, or set spec.jobActiveDeadlineSecs",
+		d.Timeout, most, d.OnTimeout)
 }
 
 // checkVersion refuses a version that is not a valid label value for the Job.

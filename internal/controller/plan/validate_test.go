@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
@@ -162,5 +163,33 @@ func TestParseWindow(t *testing.T) {
 	w, err = parse(newPlan(), secretsBut())
 	if got := w.Strategy(1, nil).Window; err != nil || got != nil {
 		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+// What comes after the timeout of a drain must come before the end of the Job.
+func TestDeadlineOfDrain(t *testing.T) {
+	for name, tc := range map[string]struct {
+		drain upgradev1.DrainSpec
+		own   *int64
+		jobs  plan.JobOptions
+		want  string
+	}{
+		"in time":         {drain: upgradev1.DrainSpec{Timeout: ptr.To(intstr.FromString("10m")), OnTimeout: "Skip"}},
+		"by its own time": {drain: upgradev1.DrainSpec{Timeout: ptr.To(intstr.FromString("20m")), OnTimeout: "Skip"}, own: ptr.To[int64](2700)},
+		"no deadline":     {drain: upgradev1.DrainSpec{Timeout: ptr.To(intstr.FromString("20m")), OnTimeout: "Force"}, own: ptr.To[int64](0)},
+		"as before":       {drain: upgradev1.DrainSpec{Timeout: ptr.To(intstr.FromString("20m"))}},
+		"kubectl drains":  {drain: upgradev1.DrainSpec{Timeout: ptr.To(intstr.FromString("20m")), OnTimeout: "Skip"}, jobs: plan.JobOptions{KubectlImage: "kubectl"}},
+		"too late": {drain: upgradev1.DrainSpec{Timeout: ptr.To(intstr.FromString("15m")), OnTimeout: "Skip"},
+			want: "spec.drain.timeout, 15m0s, must be less than the deadline of the Job, 15m0s, for onTimeout: Skip to come: shorten it, or set spec.jobActiveDeadlineSecs"},
+	} {
+		p := newPlan(func(p *upgradev1.Plan) { p.Spec.Drain, p.Spec.JobActiveDeadlineSecs = &tc.drain, tc.own })
+		tc.jobs.ActiveDeadlineSeconds = 900
+		got := ""
+		if err := checkDeadline(p, &tc.jobs); err != nil {
+			got = err.Error()
+		}
+		if got != tc.want {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
 	}
 }
