@@ -175,19 +175,19 @@ func toleratesCordon(pod *corev1.Pod) bool {
 	return corev1helpers.TolerationsTolerateTaint(logr.Discard(), pod.Spec.Tolerations, &cordon, false)
 }
 
-// hasLocalStorage refuses pods that would lose the content of emptyDir volumes, unless the options allow it.
+// hasLocalStorage refuses pods that would lose the content of emptyDir volumes, unless the options allow it, or the pod is terminating anyway.
 func hasLocalStorage(pod *corev1.Pod, _ *Facts, o *Options) Verdict {
 	for i := range pod.Spec.Volumes {
-		if v := &pod.Spec.Volumes[i]; v.EmptyDir != nil && !o.DeleteEmptyDirData {
+		if v := &pod.Spec.Volumes[i]; v.EmptyDir != nil && !o.DeleteEmptyDirData && pod.DeletionTimestamp.IsZero() {
 			return Verdict{pod, Refused, ReasonLocalStorage, "has local data in emptyDir volume " + v.Name}
 		}
 	}
 	return Verdict{}
 }
 
-// isUnmanaged refuses pods without a controller, unless the options force it.
+// isUnmanaged refuses pods without a controller, unless the options force it, or the pod is terminating anyway.
 func isUnmanaged(pod *corev1.Pod, _ *Facts, o *Options) Verdict {
-	if o.Force || metav1.GetControllerOfNoCopy(pod) != nil {
+	if o.Force || metav1.GetControllerOfNoCopy(pod) != nil || !pod.DeletionTimestamp.IsZero() {
 		return Verdict{}
 	}
 	return Verdict{pod, Refused, ReasonUnmanaged, "has no controller"}

@@ -85,6 +85,7 @@ func TestFilter(t *testing.T) {
 			pod:  pod("a", unowned),
 			want: Verdict{State: Refused, Reason: ReasonUnmanaged, Message: "has no controller"},
 		},
+		"terminating pod is waited for whatever it has": {pod: pod("a", unowned, withEmptyDir, terminating(20*time.Second)), want: evict},
 		"unowned pod goes with force": {
 			pod: pod("a", unowned), o: Options{Force: true},
 			want: evict,

@@ -733,6 +733,7 @@ func TestTurnsAwaitOperator(t *testing.T) {
 		"without a pod":               {},
 		"past it":                     {pod: ended},
 		"with kubectl":                {world: func(w *plan.World) { w.Job.KubectlImage = "kubectl" }, pod: waiting("drain")},
+		"a Job that was there before": {job: left, claim: func(c *v1alpha1.Claim) { c.Turn = "job/job-node-1" }, pod: waiting("drain")},
 		"Windows":                     {world: func(w *plan.World) { w.Job.KubectlImageWindows = "kubectl" }, node: windows, pod: waiting("drain")},
 		"of a Plan that is not ready": {world: func(w *plan.World) { w.Ready = false }, pod: waiting("drain")},
 		"being deleted":               {job: deleted, pod: waiting("drain")},

@@ -192,9 +192,12 @@ func (w *World) judgeClaimed(t *Unit, unwanted bool) {
 }
 
 // awaitsOperator reports whether a container of the turn's Job waits until the operator has cordoned or drained the node. With a
-// configured kubectl image these containers cordon and drain by themselves.
+// configured kubectl image these containers cordon and drain by themselves, as they do in Jobs of system-upgrade-controller.
 func (t *Unit) awaitsOperator(w *World) bool {
 	if t.Pod == nil || t.Claim.Failed != nil || t.end != nil || t.Job.DeletionTimestamp != nil || !w.Job.AwaitsOperator(t.Node) {
+		return false
+	}
+	if _, ours := t.Job.Annotations[v1alpha1.AnnotationTurn]; !ours {
 		return false
 	}
 	return slices.ContainsFunc(t.Pod.Status.InitContainerStatuses, func(s corev1.ContainerStatus) bool {
