@@ -84,6 +84,9 @@ func (g *gates) closedByPods(r *rules) podBlocks {
 	return r.found
 }
 
+// ReadsPods reports whether the pods are being read, so that CountEvictions will know them in a moment.
+func (f *Fleet) ReadsPods() bool { return f.gates.pods.whyUnknown() == f.gates.pods.reading() }
+
 // CountEvictions returns how many pods a drain would evict from each of the nodes: all but mirror pods and pods of
 // DaemonSets. The first call starts to read the pods. Until they are read, it returns nothing.
 func (f *Fleet) CountEvictions(nodes map[string]*rollout.Node) map[string]int {

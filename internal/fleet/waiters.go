@@ -37,8 +37,9 @@ type Waiters struct {
 
 	mu    sync.Mutex
 	queue workqueue.TypedRateLimitingInterface[reconcile.Request]
-	// waking is true from a change until the waiting rollouts are enqueued for it.
-	waking atomic.Bool
+	// waking is true from a change until the waiting rollouts are enqueued for it. budgets are the changes of budgets until then.
+	waking  atomic.Bool
+	budgets atomic.Uint64
 }
 
 // Set records whether a change of a budget or a node wakes a rollout.
@@ -121,20 +122,27 @@ func (w *Waiters) Source(f *Fleet) source.Source {
 		w.queue = queue
 		f.OnChange(func() {
 			if w.waking.CompareAndSwap(false, true) {
-				clock.RealClock{}.AfterFunc(Coalesce, func() { w.wakeAll(queue) })
+				clock.RealClock{}.AfterFunc(Coalesce, func() { w.wakeAll(queue, f.budgetChanges.Load()) })
 			}
 		})
 		return nil
 	})
 }
 
-// wakeAll enqueues the waiting rollouts. A change that comes while it runs wakes them again.
-func (w *Waiters) wakeAll(queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+// wakeAll enqueues the waiting rollouts, and after a change of a budget also those with a turn, whose nodes may be healthy by it now. A change that
+// comes while it runs wakes them again.
+func (w *Waiters) wakeAll(queue workqueue.TypedRateLimitingInterface[reconcile.Request], budgets uint64) {
 	w.waking.Store(false)
+	woken := []*sync.Map{&w.all}
+	if w.budgets.Swap(budgets) != budgets {
+		woken = append(woken, &w.busy)
+	}
 	var waiting []reconcile.Request
-	for rollout := range w.all.Range {
-		key, _ := rollout.(types.NamespacedName)
-		waiting = append(waiting, reconcile.Request{NamespacedName: key})
+	for _, set := range woken {
+		for rollout := range set.Range {
+			key, _ := rollout.(types.NamespacedName)
+			waiting = append(waiting, reconcile.Request{NamespacedName: key})
+		}
 	}
 	w.AddLast(queue, 0, waiting...)
 }

@@ -67,6 +67,19 @@ func TestWaitersMakeRoom(t *testing.T) {
 	}
 }
 
+// A change of a budget also wakes rollouts with a turn: a node may be healthy by it now.
+func TestWaitersOfBudgets(t *testing.T) {
+	w := &Waiters{}
+	w.SetBusy(types.NamespacedName{Name: "busy"}, true)
+	w.Set(types.NamespacedName{Name: "waits"}, true)
+	for i, want := range []int{2, 1} {
+		q := &added{after: map[string]time.Duration{}}
+		if w.wakeAll(q, 1); len(q.after) != want {
+			t.Errorf("change %d wakes %v, want %d", i+1, q.after, want)
+		}
+	}
+}
+
 func TestWaitersPrioritize(t *testing.T) {
 	w := &Waiters{}
 	w.SetBusy(types.NamespacedName{Name: "busy"}, true)

@@ -129,7 +129,7 @@ type watch struct {
 
 func newWatch(g *gates, kind string, object client.Object, list client.ObjectList, change isRelevant) *watch {
 	w := &watch{gates: g, kind: kind, object: object, list: list, isRelevant: change}
-	w.why.Store(ptr.To(kind + " are being read"))
+	w.why.Store(ptr.To(w.reading()))
 	return w
 }
 
@@ -140,6 +140,9 @@ func (w *watch) want() {
 		w.gates.start(w.run)
 	}
 }
+
+// reading is why the objects are not known while they are read for the first time.
+func (w *watch) reading() string { return w.kind + " are being read" }
 
 // whyUnknown returns why the objects are not known, or "".
 func (w *watch) whyUnknown() string { return *w.why.Load() }
@@ -180,7 +183,7 @@ func (w *watch) run(ctx context.Context) {
 			w.store, handler, err = follow(ctx, w.from, w.object, w.isRelevant, w.noticeKnown)
 		}
 		if err == nil {
-			w.setUnknown(w.kind + " are being read")
+			w.setUnknown(w.reading())
 			return true, nil
 		}
 		if w.setUnknown("reading " + w.kind + ", " + err.Error()) {

@@ -235,7 +235,7 @@ func (m *machine) load() string {
 	return strings.Repeat("+", m.evictions)
 }
 
-// divide: each wave takes so many of those that its selector selects and no earlier one has; updated ones first, then those
+// divide: each wave takes so many of those that its selector selects and no earlier one has; updated ones first, the oldest nodes before others, then those
 // under way, failed ones, and the others in order; and then, in order, those that nothing is offered to, outdated ones before updated
 // ones. What is left is the last. A first wave that is not over has what it has tried
 // before all others.
@@ -251,6 +251,13 @@ func (f *facts) divide(units []Unit) {
 			}
 		}
 	}
+	age := func(u *Unit) time.Time { return f.present()[u.Node].created }
+	slices.SortStableFunc(row, func(a, b *Unit) int {
+		if a.State != v1alpha1.UnitUpdated || b.State != v1alpha1.UnitUpdated {
+			return 0
+		}
+		return age(a).Compare(age(b))
+	})
 	row = slices.DeleteFunc(append(row, f.order...), func(u *Unit) bool { return u.OptedOut })
 	slices.SortStableFunc(row, func(a, b *Unit) int { return f.unoffered(a) - f.unoffered(b) })
 	f.groups = make([][]*Unit, len(f.spec.Waves)+1)

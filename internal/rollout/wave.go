@@ -115,10 +115,10 @@ func shortRevision(revision string) string {
 	return revision[:keptPrefix] + "-" + hex.EncodeToString(sum[:])[:shortHash]
 }
 
-// divideIntoWaves assigns every unit to its wave, and finds the current wave. A wave takes updated units first, then those in a
-// turn, then failed ones, then the others in the strategy's order. So the first nodes that a rollout changes are its first
-// wave, and no list of them is stored. Units without an offered update come last. Until the first wave is complete it keeps
-// the units that have failed or are in a turn. So a node that was updated by other means does not replace them.
+// divideIntoWaves assigns every unit to its wave, and finds the current wave. A wave takes updated units first, by the age of their nodes, then
+// those in a turn, then failed ones, then the others in the strategy's order. So the first nodes that a rollout changes are its first
+// wave, and no list of them is stored: a node that joins updated replaces none. Units without an offered update come last. Until the first wave is
+// complete it keeps the units that have failed or are in a turn. So a node that was updated by other means does not replace them.
 func (p *pass) divideIntoWaves(units []Unit, order []*candidate) {
 	if len(p.strategy.Waves) == 0 {
 		return
@@ -155,6 +155,12 @@ func (p *pass) inWaveOrder(units []Unit, order []*candidate) []*candidate {
 			}
 		}
 	}
+	slices.SortStableFunc(line, func(a, b *candidate) int {
+		if a.State != v1alpha1.UnitUpdated || b.State != v1alpha1.UnitUpdated {
+			return 0
+		}
+		return a.node.Created.Compare(b.node.Created)
+	})
 	for _, isLate := range []bool{false, true} {
 		for _, c := range order {
 			if !c.OptedOut && c.Unoffered == isLate {

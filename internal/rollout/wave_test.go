@@ -218,6 +218,11 @@ func TestWaves(t *testing.T) {
 			set(u, v1alpha1.UnitFailed, 0)
 			set(u, v1alpha1.UnitUpdated, 7)
 		}, stands: "wave-1 1/4 Halted 0/1", last: v1alpha1.ReasonHalted},
+		"a canary keeps its place beside a node that joins later": {waves: soaked, wave: stood("first", 1, v1alpha1.WaveSoaking, 4*time.Minute), edit: func(u []Unit, f *Fleet) {
+			set(u, v1alpha1.UnitUpdated, 0)
+			set(u, v1alpha1.UnitUpdated, 7)
+			f.Nodes["n0"] = (&machine{notReady: true, created: noon}).node("n0")
+		}, stands: "first 1/2 Soaking 1/1", last: v1alpha1.ReasonWaveSoaking, next: 6 * time.Minute},
 		"also one without a claim, beside one that is claimed": {waves: three, wave: stood("wave-1", 1, v1alpha1.WaveHalted, 0), edit: func(u []Unit, _ *Fleet) {
 			set(u, v1alpha1.UnitFailed, 0)
 			set(u, v1alpha1.UnitUpdating, 3)

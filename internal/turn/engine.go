@@ -187,6 +187,7 @@ type Pass[T nodeturn.Any] struct {
 	Pending []events.Event
 
 	settled bool       // Steps were performed, so Seen is out of date.
+	counts  bool       // The order depends on the pods that a drain would evict.
 	counted int        // How many of Engine.ended the status counts.
 	mu      sync.Mutex // guards Decision, Wake, Pending and Engine.ended while several nodes are written at once
 }
@@ -368,8 +369,12 @@ func (p *Pass[T]) Start(ctx context.Context) ([]T, error) {
 
 // cacheShowsBudgets reports whether the cache shows each budget as it was when the rollout got its present spec. Otherwise a rollout that is
 // applied together with its budget could claim nodes before the cache shows that budget. The API server is asked once for each spec. After a
-// start of the process each ExtendedDaemonSet must also have found where it replaces pods.
+// start of the process each ExtendedDaemonSet must also have found where it replaces pods, and pods that give the order must have been read.
 func (p *Pass[T]) cacheShowsBudgets(ctx context.Context) (bool, error) {
+	if p.counts && p.Fleet.ReadsPods() {
+		log.FromContext(ctx).V(1).Info("the pods that a drain would evict are not counted yet")
+		return false, nil
+	}
 	if !p.Fleet.KnowsReplaced(ctx) {
 		log.FromContext(ctx).V(1).Info("it is not known yet where daemon pods are being replaced")
 		return false, nil
@@ -397,7 +402,8 @@ func (p *Pass[T]) cacheShowsBudgets(ctx context.Context) (bool, error) {
 func (p *Pass[T]) Decide(f rollout.Fleet) {
 	units, total := nodeturn.Units(p.Turns)
 	s := p.Mechanism.Strategy(total)
-	if slices.ContainsFunc(s.Order, func(o v1alpha1.Order) bool { return o.By == v1alpha1.OrderFewestEvictionsFirst }) {
+	p.counts = slices.ContainsFunc(s.Order, func(o v1alpha1.Order) bool { return o.By == v1alpha1.OrderFewestEvictionsFirst })
+	if p.counts {
 		f.Evictions = p.Fleet.CountEvictions(f.Nodes)
 	}
 	p.Decision = rollout.Decide(s, units, f, p.Now)

@@ -59,12 +59,15 @@ func (p *pass) count() status.Progress {
 	if n := len(p.w.Unlabelled); n > 0 {
 		g.Note = fmt.Sprintf("selected nodes without a label that names their host's interface are ignored: %d", n)
 	}
+	if failing := p.w.Failing; len(failing) > 0 {
+		g.Note = fmt.Sprintf("agents of updated hosts can't look for updates: %d, such as that of %s", len(failing), failing[0])
+	}
 	if s.Revision != p.w.Revision {
 		s.Revision, s.TurnSeconds = p.w.Revision, 0
 	}
 	s.TurnSeconds = p.TurnSeconds(s.TurnSeconds)
-	if s.RolledBack = p.w.RolledBack; g.Counts.Updated == g.Counts.Total && len(p.w.Versions) == 1 && p.w.Versions[0].Version == s.Revision {
-		s.LastComplete = s.Revision
+	if s.RolledBack = p.w.RolledBack; g.Counts.Updated == g.Counts.Total && len(p.w.Versions) == 1 && hostupdate.CompareVersions(p.w.Versions[0].Version, s.Revision) == 0 {
+		s.LastComplete = p.w.Versions[0].Version
 	}
 	// Until hosts report, the revision may be wrong. No run begins with them.
 	isSilent := g.Wait == v1alpha1.ReasonHostSilent && g.Counts.Updating+g.Counts.Failed == 0

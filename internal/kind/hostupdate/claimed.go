@@ -44,8 +44,12 @@ func (w *World) isWanted(t *Unit) bool {
 // judgePreparing judges a turn whose host has no order to reboot yet.
 func (w *World) judgePreparing(t *Unit) {
 	r := &t.Report
-	if _, another := compareBoot(t.Node, t.Claim); another && sameVersion(r.Version, VersionOf(t.Claim)) {
-		w.judgeChanged(t, w.Now) // A person has rebooted it.
+	switch _, another := compareBoot(t.Node, t.Claim); { // If so, a person has rebooted it.
+	case another && VersionOf(t.Claim) == "":
+		t.Step = nodeturn.StepRelease // Its agent is asked again.
+		return
+	case another && sameVersion(r.Version, VersionOf(t.Claim)):
+		w.judgeChanged(t, w.Now)
 		return
 	}
 	t.Message = Awaits(t.Node, r, t.Claim, w.Hooks())
@@ -181,6 +185,8 @@ func (w *World) judgeFailed(t *Unit, gone bool) {
 	current := t.Claim.Attempt == w.attempt(t.Node, version)
 	due := !t.Unit.RetryAt.IsZero() && !w.Now.Before(t.Unit.RetryAt)
 	switch {
+	case !current && v.Reason == v1alpha1.ReasonReleaseTooYoung && t.Claim.Rebooting == nil && t.Claim.Changed == nil:
+		t.Step = nodeturn.StepRelease // The host is as it was, and a newer release came too soon.
 	case v.Reason != "" && (!current || due):
 		// The host is not ready for another attempt, and may be dead.
 		t.Unit.RetryAt = time.Time{}

@@ -84,13 +84,13 @@ func FuzzRevision(f *testing.F) {
 			Wanted: v1alpha1.HostActionStabilize, Active: v1alpha1.HostActionStabilize, State: v1alpha1.HostStateReady, Update: v1alpha1.HostUpdateTrue,
 		}
 		reports := []*Report{&asks}
-		got := revisionOf(reports, before, complete, []string{turn})
+		got := revisionOf(reports, before, true, complete, []string{turn})
 		text, ok := strings.CutPrefix(got, numbered)
 		n, err := strconv.Atoi(text)
 		if !ok || err != nil || n < 1 {
 			t.Fatalf("after %q and %q comes %q", before, turn, got)
 		}
-		if next := revisionOf(reports, got, true, nil); next == got {
+		if next := revisionOf(reports, got, true, true, nil); next == got {
 			t.Errorf("%s comes after itself", got)
 		}
 	})

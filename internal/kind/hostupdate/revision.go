@@ -15,11 +15,11 @@ const numbered = "reboot-"
 
 // revisionOf returns the revision to which all hosts are brought if no version is pinned: the newest version that a host offers or runs.
 // Exception: no host offers the newest version, and some offer an older version than they run (a version-lock). Then the revision is the newest
-// version so offered. If versions have no name, it is "reboot-" and a number. The number grows when a host needs a reboot after a time when no
-// host needed one: before is the previous revision, complete says that no host needed it any more, and turns are the revisions of turns in
-// progress. Without any host the revision is empty.
-func revisionOf(reports []*Report, before string, complete bool, turns []string) string {
-	newest, asked := "", false
+// version so offered. If versions have no name, it is "reboot-" and a number. The number grows when a host needs a reboot, which
+// asked says, after a time when no host needed one: before is the previous revision, complete says that no host needed it any more, and turns are
+// the revisions of turns in progress. Without any host the revision is empty.
+func revisionOf(reports []*Report, before string, asked, complete bool, turns []string) string {
+	newest := ""
 	seen := map[string]bool{"": true}
 	offered := map[[2]string]bool{} // By what the host runs and what it offers.
 	for _, r := range reports {
@@ -34,7 +34,6 @@ func revisionOf(reports []*Report, before string, complete bool, turns []string)
 		if r.Target != "" && r.Update == v1alpha1.HostUpdateTrue {
 			offered[[2]string{r.Version, r.Target}] = true
 		}
-		asked = asked || r.Knows() && r.Update == v1alpha1.HostUpdateTrue
 	}
 	if newest != "" {
 		return cmp.Or(newestDowngrade(offered, newest), newest)

@@ -107,27 +107,30 @@ func (w *World) survey(all []*Unit) {
 	status := &w.Rollout.Status
 	var reports []*Report // Of the hosts that count.
 	var turns []string    // The revisions of turns.
+	asked := false        // A host has an update, and no failed turn.
 	for _, t := range all {
+		isOpen := t.Claim == nil || t.Claim.Failed == nil
 		if t.Counted && !t.Unit.OptedOut {
 			reports = append(reports, &t.Report)
+			asked = asked || isOpen && t.Report.Knows() && t.Report.Update == v1alpha1.HostUpdateTrue
 		}
-		if t.Claim != nil {
+		if t.Claim != nil && isOpen {
 			turns = append(turns, t.Claim.Revision)
 		}
 	}
 	w.Releases, w.Versions = releases(status.Releases, reports, w.Now), versions(reports)
 	w.newest, w.newestSince = newestRelease(w.Releases)
 	if w.Ready {
-		w.Revision = cmp.Or(w.Host.Version, revisionOf(reports, status.Revision, w.isComplete(), turns))
+		w.Revision = cmp.Or(w.Host.Version, revisionOf(reports, status.Revision, asked, w.isComplete(), turns))
 		w.keepRolledBack()
 	}
 }
 
-// isComplete reports whether no host needs the revision any more, by the rollout's status. Hosts with an unknown need are ignored: if such a
-// host needs a reboot, that is a new revision.
+// isComplete reports whether no host needs the revision any more, by the rollout's status, apart from those whose turns failed. Hosts with an
+// unknown need are ignored: if such a host needs a reboot, that is a new revision.
 func (w *World) isComplete() bool {
 	s := &w.Rollout.Status
-	return s.Counts != nil && s.Counts.Updating+s.Counts.Failed == 0 && int(s.Counts.Waiting) == len(s.Waiting) &&
+	return s.Counts != nil && s.Counts.Updating == 0 && int(s.Counts.Waiting) == len(s.Waiting) &&
 		!slices.ContainsFunc(s.Waiting, func(u v1alpha1.UnitStatus) bool {
 			return u.Reason != v1alpha1.ReasonHostSilent && u.Reason != v1alpha1.ReasonHostError
 		})
@@ -190,7 +193,9 @@ func (w *World) judge(t *Unit) {
 	}
 	switch t.Unit.State {
 	case v1alpha1.UnitUpdated:
-		t.Unit.Unoffered = w.RunsAnotherVersion(t)
+		if t.Unit.Unoffered = w.RunsAnotherVersion(t); t.Counted && t.Report.State == v1alpha1.HostStateError {
+			w.Failing = append(w.Failing, t.Node.Name)
+		}
 	case v1alpha1.UnitOutdated:
 		t.Unit.Unoffered = t.Claim == nil && t.Verdict.isUnoffered()
 	}

@@ -3,13 +3,16 @@
 package hostupdate
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/rollout"
 )
 
 // Hosts that have looked for updates.
@@ -96,6 +99,55 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
+// A host that was updated stays so while its agent fails to look for updates.
+func TestVerdictOfAFailedLook(t *testing.T) {
+	w := &World{Revision: "1.1.0"}
+	for name, tc := range map[string]struct {
+		version, update string
+		checked         bool
+		want            v1alpha1.UnitState
+	}{
+		"runs the revision":             {"1.1.0", "true", true, v1alpha1.UnitUpdated},
+		"has never looked":              {"1.1.0", "true", false, v1alpha1.UnitOutdated},
+		"runs another":                  {"1.0.0", "true", true, v1alpha1.UnitOutdated},
+		"needed no reboot, has no name": {"", "false", true, v1alpha1.UnitUpdated},
+	} {
+		r := Report{Wanted: "stabilize", Active: "stabilize", State: "error", Version: tc.version, Update: tc.update}
+		if tc.checked {
+			r.Checked = time.Now()
+		}
+		if got := w.verdict(&r).State; got != tc.want {
+			t.Errorf("%s: %s, want %s", name, got, tc.want)
+		}
+	}
+}
+
+// The number of the revision also grows while the turn of a host has failed, and that host is tried again then.
+func TestRevisionAfterAFailure(t *testing.T) {
+	node := func(name, update string) *corev1.Node {
+		p := v1alpha1.HostProtocols[2]
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{p.InterfaceLabel: "sentinel"}, Annotations: map[string]string{
+			p.Wanted: "stabilize", p.Active: "stabilize", p.State: "ready", p.Update: update,
+		}}}
+	}
+	nr := &v1alpha1.NodeRollout{Spec: v1alpha1.NodeRolloutSpec{HostUpdate: &v1alpha1.HostUpdate{}}}
+	nr.UID, nr.Status.Revision, nr.Status.Counts = "own", "reboot-1", &v1alpha1.UnitCounts{Total: 2, Updated: 1, Failed: 1}
+	for update, want := range map[string]v1alpha1.UnitState{"false": v1alpha1.UnitFailed, "true": v1alpha1.UnitOutdated} {
+		w, err := NewWorld(nr, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		failed, other := node("failed", "true"), node("other", update)
+		w.Revision = "reboot-1"
+		claim := v1alpha1.Claim{UID: nr.UID, Revision: "reboot-1", Attempt: w.attempt(failed, ""), Failed: &v1alpha1.ClaimFailure{Skipped: true}}
+		w.Fleet.Nodes = map[string]*rollout.Node{"failed": {Claims: []v1alpha1.Claim{claim}}}
+		units := w.Units([]*corev1.Node{failed, other})
+		if got := units[0].Unit.State; got != want || (w.Revision == "reboot-2") != (update == "true") {
+			t.Errorf("another that says %s: %s, revision %s", update, got, w.Revision)
+		}
+	}
+}
+
 func TestRevision(t *testing.T) {
 	needs := found("", "x")
 	needs.Target = ""
@@ -132,7 +184,7 @@ func TestRevision(t *testing.T) {
 		for i := range tc.hosts {
 			hosts[i] = &tc.hosts[i]
 		}
-		if got := revisionOf(hosts, tc.before, tc.updated, tc.turns); got != tc.want {
+		if got := revisionOf(hosts, tc.before, slices.ContainsFunc(hosts, func(r *Report) bool { return r.Update == v1alpha1.HostUpdateTrue }), tc.updated, tc.turns); got != tc.want {
 			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
 		}
 	}

@@ -3,6 +3,7 @@
 package hostupdate
 
 import (
+	"cmp"
 	"errors"
 	"time"
 
@@ -50,6 +51,8 @@ type World struct {
 	Releases   []v1alpha1.HostRelease
 	Versions   []v1alpha1.HostVersion
 	Unlabelled []string
+	// Failing are the nodes of updated hosts whose agents fail to look for updates.
+	Failing []string
 	// RolledBack is the version from which hosts are brought back; "" without a rollback.
 	RolledBack string
 	// newest is the release that was discovered last, at newestSince.
@@ -100,10 +103,10 @@ func (w *World) parse() (err error) {
 	return err
 }
 
-// attempt identifies what a turn on this node is started for. A failed turn is tried again when attempt changes: with another version,
-// after a change of hostUpdate, drain or health in the spec, or when a person asks for a retry.
+// attempt identifies what a turn on this node is started for. A failed turn is tried again when attempt changes: with another version, or
+// revision if versions have no name, after a change of hostUpdate, drain or health in the spec, or when a person asks for a retry.
 func (w *World) attempt(n *corev1.Node, version string) string {
-	return nodeturn.Digest(w.digest, version, n.Annotations[v1alpha1.AnnotationRetry])
+	return nodeturn.Digest(w.digest, cmp.Or(version, w.Revision), n.Annotations[v1alpha1.AnnotationRetry])
 }
 
 // Hooks returns the hooks that turns wait for before and after the reboot.

@@ -347,6 +347,10 @@ func (t *Unit) finish(w *World) {
 			t.WakeAt(next)
 			return
 		}
+		if t.Claim.Soaking == nil && t.Claim.Changed != nil { // It was not healthy before.
+			since = w.Now
+			t.Unit.Since = since
+		}
 		end = rollout.Later(end, nodeturn.SoakEnd(&w.Fleet, s, t.Node.Name, since))
 	}
 	switch {
