@@ -69,6 +69,8 @@ type Set struct {
 	Overprovisions bool
 	// Busy says why the set can't be changed now, such as another change under way; empty when it can.
 	Busy string
+	// BusyByOthers is true if Busy is never about what Moult has under way.
+	BusyByOthers bool
 	// Unfit says why the set must not be touched: it replaces machines by itself, or can't add or delete single ones. Empty when it can be used.
 	Unfit string
 	// Version changes with each change of the set, such as an ETag; empty where the cloud has none.

@@ -60,6 +60,7 @@ func (s *scaleSet) Describe(ctx context.Context) (cloud.Set, error) {
 		}
 	}
 	set.Busy, err = s.busyReason(ctx, g)
+	set.BusyByOthers = set.Busy != ""
 	return set, err
 }
 

@@ -104,9 +104,9 @@ func TestDescribe(t *testing.T) {
 		{"a tag max of words", func(s *clouds.Set) { s.Tags = map[string]string{"max": "many"} }, func(s *cloud.Set) {
 			s.Unfit = `its tag max is "many", which is no number of machines`
 		}},
-		{"refreshed", func(s *clouds.Set) { s.Busy = true }, func(s *cloud.Set) { s.Busy = "instance refresh refresh-1 is InProgress" }},
+		{"refreshed", func(s *clouds.Set) { s.Busy = true }, func(s *cloud.Set) { s.Busy, s.BusyByOthers = "instance refresh refresh-1 is InProgress", true }},
 		{"rolled back", func(s *clouds.Set) { s.Settings["refresh"] = "RollbackInProgress" }, func(s *cloud.Set) {
-			s.Busy = "instance refresh refresh-1 is RollbackInProgress"
+			s.Busy, s.BusyByOthers = "instance refresh refresh-1 is RollbackInProgress", true
 		}},
 		{"refreshed once", func(s *clouds.Set) { s.Settings["refresh"] = "Cancelled" }, func(*cloud.Set) {}},
 		{"launch configuration", func(s *clouds.Set) { s.Settings["launchConfiguration"] = "old" }, func(s *cloud.Set) {

@@ -38,6 +38,9 @@ func (s *scaleSet) Plan(ctx context.Context, set *cloud.Set, m *memory) (err err
 	case m.Add > 0:
 		machines, err := s.Machines(ctx)
 		for _, machine := range machines {
+			if machine.Created.IsZero() {
+				return cloud.Errorf(cloud.KindInvalid, "Azure does not say when machine %s of scale set %s was made, so a new one would not be known", machine.ID, s.name)
+			}
 			if machine.Created.After(m.Newest) {
 				m.Newest = machine.Created
 			}

@@ -181,7 +181,7 @@ func (s *set) recordFailure(kind v1alpha1.CloudOperationKind, err error, now tim
 // view is the set as Judge gets it.
 func (s *set) view(operations []v1alpha1.CloudOperation, now time.Time) *machine.Set {
 	v := s.Set
-	v.Operations, v.Careful = operations, s.adding.failures > 0 || s.Declined != ""
+	v.Operations, v.Refused, v.Careful = operations, s.adding.failures, s.adding.failures > 0 || s.Declined != ""
 	if !s.Known || s.Overprovisions {
 		v.Added = nil // The cloud may still delete them.
 	}

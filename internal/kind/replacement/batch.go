@@ -59,7 +59,7 @@ func (s *Set) mayAdd() bool {
 		}
 	}
 	n := s.underWay(v1alpha1.CloudOperationAdd)
-	return s.NoRoom == "" && s.Unfit == "" && (s.Busy == "" || len(s.Operations) > 0) && n < maxUnderWay && (n == 0 || !s.Careful)
+	return s.NoRoom == "" && s.Unfit == "" && !s.isBusy() && n < maxUnderWay && (n == 0 || !s.Careful)
 }
 
 // additions are the machines to add.
@@ -83,6 +83,13 @@ func (s *Set) additions(turns []*Turn) []Batch {
 		return 1
 	}
 	slices.SortStableFunc(ordering, func(a, b *Turn) int { return rank(a) - rank(b) })
+	if s.Careful && len(ordering) > 0 { // The cloud may lack machines in one zone only.
+		equal := 1
+		for equal < len(ordering) && rank(ordering[equal]) == rank(ordering[0]) {
+			equal++
+		}
+		ordering = ordering[s.Refused%equal:]
+	}
 	var all []Batch
 	for _, t := range ordering[:min(room, len(ordering))] {
 		zone := ""
@@ -103,12 +110,18 @@ func (s *Set) additions(turns []*Turn) []Batch {
 // deletions are the machines to delete.
 func (s *Set) deletions(turns []*Turn) []Batch {
 	ordering := s.turnsToOrder(turns, StepDelete)
+	if s.isAtMinimum() {
+		for _, t := range ordering {
+			t.Message = s.tooFew()
+		}
+		return nil
+	}
 	if len(ordering) == 0 || s.underWay(v1alpha1.CloudOperationDelete) >= maxUnderWay {
 		return nil
 	}
 	most := maxBatch
 	if s.Min > 0 {
-		most = min(most, max(1, s.Capacity-s.Min)) // If the limit read here is old, the cloud decides.
+		most = min(most, s.Capacity-s.Min)
 	}
 	b := Batch{CloudOperation: v1alpha1.CloudOperation{Kind: v1alpha1.CloudOperationDelete}, Set: s, Turns: ordering[:min(most, len(ordering))]}
 	for _, t := range b.Turns {

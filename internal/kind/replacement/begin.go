@@ -77,7 +77,7 @@ func (w *World) blockedBy(s *Set, m *cloud.Machine, n *Node, room Room) (v1alpha
 		return s.Reason, s.Message
 	case w.Unreadable != "" && w.Strategy != nil && len(w.Strategy.Waves) > 0:
 		return w.Unreadable, "the waves may start again; this is known only after all scale sets are read: " + w.UnreadableMessage
-	case s.Busy != "" && len(s.Operations) == 0:
+	case s.isBusy():
 		return v1alpha1.ReasonScaleSetBusy, "scale set " + s.Name + ": " + s.Busy
 	case m.State == cloud.Deleting, m.State == cloud.Creating:
 		return v1alpha1.ReasonScaleSetBusy, fmt.Sprintf("machine %s is %s", m.ID, m.State)
@@ -88,6 +88,9 @@ func (w *World) blockedBy(s *Set, m *cloud.Machine, n *Node, room Room) (v1alpha
 	}
 	return room.Reason, room.Message
 }
+
+// isBusy reports whether a set is busy with anything but the rollout's own operations.
+func (s *Set) isBusy() bool { return s.Busy != "" && (s.BusyByOthers || len(s.Operations) == 0) }
 
 // isAtMinimum reports whether a set may not get smaller.
 func (s *Set) isAtMinimum() bool { return s.Min > 0 && s.Capacity <= s.Min }

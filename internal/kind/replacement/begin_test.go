@@ -130,6 +130,8 @@ func TestRooms(t *testing.T) {
 		"declines":        {func(s *scene) { s.Surge, s.set.Declined = rollout.Amount{}, "no such image" }, nil, Room{N: 100, DeletesFirst: true}},
 		"declines, and lacks one": {func(s *scene) { s.Surge, s.set.Declined = rollout.Amount{}, "no such image" }, []*Turn{turn(v1alpha1.MachineAdding, first)},
 			Room{Reason: v1alpha1.ReasonScaleSetUnfit, Message: "no machine is added to scale set pool: no such image"}},
+		"full of its own surge": {func(s *scene) { s.set.Max, s.set.Capacity, s.OnFull = 5, 5, v1alpha1.OnFullDeleteFirst }, []*Turn{turn(v1alpha1.MachineDraining)},
+			Room{Reason: v1alpha1.ReasonSurgeExhausted, Message: "scale set pool has 1 machines more than before, and surge allows 1"}},
 		"full, delete": {func(s *scene) { s.set.Max, s.OnFull = 4, v1alpha1.OnFullDeleteFirst }, nil, Room{N: 100, DeletesFirst: true}},
 	} {
 		s := newScene(v1alpha1.MachineAdding)
@@ -185,6 +187,13 @@ func TestBatches(t *testing.T) {
 				s.set.Operations = append(s.set.Operations, v1alpha1.CloudOperation{Kind: v1alpha1.CloudOperationDelete}, v1alpha1.CloudOperation{Kind: v1alpha1.CloudOperationAdd})
 			}
 		}, nil},
+		"careful, and refused in a zone": {func(s *scene, _ []*Turn) {
+			s.set.Zones, s.set.Careful, s.set.Refused = []string{"a", "b"}, true, 1
+		}, []batch{add("b", 1), deletes}},
+		"at its minimum": {func(s *scene, _ []*Turn) { s.set.Min = 4 }, []batch{add("", 3)}},
+		"busy by others": {func(s *scene, _ []*Turn) {
+			s.set.Busy, s.set.BusyByOthers, s.set.Operations = "it is refreshed", true, []v1alpha1.CloudOperation{{Kind: v1alpha1.CloudOperationDelete}}
+		}, []batch{deletes}},
 		"careful":     {func(s *scene, _ []*Turn) { s.set.Careful = true }, []batch{add("", 1), deletes}},
 		"nearly full": {func(s *scene, _ []*Turn) { s.set.Max = 6 }, []batch{add("", 2), deletes}},
 		"no quota":    {func(s *scene, _ []*Turn) { s.set.NoRoom = v1alpha1.ReasonCloudQuota }, []batch{deletes}},

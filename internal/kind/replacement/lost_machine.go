@@ -59,7 +59,7 @@ func byAge(a, b *cloud.Machine) int {
 
 // lacksMachines reports whether the cloud has still to make machines: the set has fewer than its capacity.
 func (s *Set) lacksMachines() bool {
-	return s.Known && s.Capacity > rollout.Count(s.Machines, func(m *cloud.Machine) bool { return m.State != cloud.Deleting })
+	return s.Known && s.Capacity > rollout.Count(s.Machines, func(m *cloud.Machine) bool { return m.State != cloud.Deleting && m.Aside == "" })
 }
 
 // isAdding reports whether an addition is under way: it is not known which turn gets a new machine.

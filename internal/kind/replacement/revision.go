@@ -89,7 +89,7 @@ func NextSetStatus(before v1alpha1.ScaleSetStatus, s *Set, outdated int) v1alpha
 	case reason != "":
 	case s.Unfit != "":
 		reason, message = v1alpha1.ReasonScaleSetUnfit, s.Unfit
-	case s.Busy != "" && len(s.Operations) == 0:
+	case s.isBusy():
 		reason, message = v1alpha1.ReasonScaleSetBusy, s.Busy
 	}
 	after.Reason, after.Message = reason, nodeturn.Short(message)

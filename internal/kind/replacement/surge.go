@@ -88,14 +88,14 @@ func (w *World) Room(s *Set, turns []*Turn) Room {
 		return Room{Reason: v1alpha1.ReasonSurgeExhausted, Message: fmt.Sprintf("%d machines are being replaced, which is the most at once", len(turns))}
 	case s.hasLostMachine(turns):
 		return Room{Reason: v1alpha1.ReasonScaleSetBusy, Message: "a machine of a turn is gone from scale set " + s.Name + ": it is not known yet whether the cloud makes another"}
-	case surge == 0, (s.NoRoom != "" || isFull) && w.OnFull == v1alpha1.OnFullDeleteFirst:
+	case surge == 0, (s.NoRoom != "" || isFull && u.used == 0) && w.OnFull == v1alpha1.OnFullDeleteFirst:
 		return s.roomWithoutSurge(u, left, w.additionsBlocked(s, turns))
 	case s.NoRoom != "":
 		return Room{Reason: s.NoRoom, Message: s.NoRoomMessage}
-	case isFull:
-		return Room{Reason: v1alpha1.ReasonScaleSetFull, Message: fmt.Sprintf("scale set %s is at its maximum of %d machines", s.Name, s.Max)}
 	case u.used >= surge:
 		return Room{Reason: v1alpha1.ReasonSurgeExhausted, Message: fmt.Sprintf("scale set %s has %d machines more than before, and surge allows %d", s.Name, u.used, surge)}
+	case isFull:
+		return Room{Reason: v1alpha1.ReasonScaleSetFull, Message: fmt.Sprintf("scale set %s is at its maximum of %d machines", s.Name, s.Max)}
 	case s.Max > 0:
 		left = min(left, s.Max-s.Capacity-u.adding)
 	}

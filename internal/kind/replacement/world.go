@@ -74,6 +74,8 @@ type Set struct {
 	TroubleMessage string
 	// Careful is true after an addition failed: then one machine is ordered at a time.
 	Careful bool
+	// Refused is how many additions failed in a row. Each time another turn comes first.
+	Refused int
 	// Operations under way. Ended are the results of others.
 	Operations []v1alpha1.CloudOperation
 	Ended      map[string]Ended
