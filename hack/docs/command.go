@@ -31,7 +31,11 @@ func section(b *strings.Builder, c *cobra.Command, name string) {
 			fmt.Fprintf(b, "\n```sh\n%s\n```\n", unindent(c.Example))
 		}
 	}
-	if flags := c.LocalNonPersistentFlags(); flags.HasAvailableFlags() {
+	flags := c.LocalNonPersistentFlags()
+	if c.HasParent() {
+		flags = c.LocalFlags()
+	}
+	if flags.HasAvailableFlags() {
 		fmt.Fprintf(b, "\n```text\n%s```\n", flags.FlagUsages())
 	}
 	for _, sub := range c.Commands() {

@@ -167,8 +167,10 @@ func (p *pass) measure() {
 	}
 	metrics.SetUnits(metrics.DaemonSet(p.key), states, reasons)
 	stuck := map[string]bool{}
+	paused, _ := p.IsPaused()
+	mayStart := !paused && reasons[v1alpha1.ReasonOnDelete] == 0
 	for _, rs := range p.Owned {
-		stuck[rs.Name] = rs == p.Active && p.Canary == nil && states[v1alpha1.UnitOutdated] > 0 && len(p.Decision.Start) == 0
+		stuck[rs.Name] = mayStart && rs == p.Active && p.Canary == nil && states[v1alpha1.UnitOutdated] > 0 && len(p.Decision.Start) == 0
 	}
 	metrics.SetStuck(p.key, stuck)
 }

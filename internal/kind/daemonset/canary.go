@@ -105,6 +105,14 @@ func (s *NodeState) restarts() (n int32) {
 	return n
 }
 
+// broken is 1 if the daemon's present pod on the node is not available, so that a new one may be no better there.
+func (s *NodeState) broken() int {
+	if p := cmp.Or(s.Current, s.Outdated); p == nil || p.Available() {
+		return 0
+	}
+	return 1
+}
+
 // absence is how long a node of the canary may be not ready, as in a reboot, before another node replaces it.
 const absence = time.Minute
 

@@ -61,7 +61,7 @@ func PickCanaries(c *edsv1.ExtendedDaemonSetSpecStrategyCanary, want int, curren
 			}
 			return -1
 		}
-		return cmp.Compare(a.restarts(), b.restarts())
+		return cmp.Or(cmp.Compare(a.broken(), b.broken()), cmp.Compare(a.restarts(), b.restarts()))
 	})
 	var names []string
 	used := map[string]int{}

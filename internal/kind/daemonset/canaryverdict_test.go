@@ -265,7 +265,9 @@ func wrongPick(c *canary, want int, current []string, nodes []NodeState, picked 
 			if has(other) != has(name) {
 				continue
 			}
-			better := n.restarts() < may[other].restarts() || n.restarts() == may[other].restarts() && name < other
+			worse := may[other]
+			better := n.restarts() < worse.restarts() || n.restarts() == worse.restarts() && name < other
+			better = n.broken() < worse.broken() || n.broken() == worse.broken() && better
 			if zone(name) == zone(other) && better && !has(name) {
 				return name + " is better than " + other
 			}

@@ -43,7 +43,7 @@ func (j *Judge) makeUnits() {
 			if why := j.whyFailed(s); why != "" && !u.Excused {
 				u.State, u.Reason, u.Message = v1alpha1.UnitFailed, v1alpha1.ReasonPodFailed, why
 			}
-			if u.Excused {
+			if ignored {
 				j.counts(s.Want.Name).Ignored++
 			}
 		}
