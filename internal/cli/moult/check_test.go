@@ -181,7 +181,7 @@ func TestInstallation(t *testing.T) {
 			}
 		}},
 		"no-operator": {change: func(i *installation) { i.operator.Name = "" }},
-		"operator": {plugin: "v1.3.1", change: func(i *installation) {
+		"operator": {plugin: "v1.4.1", change: func(i *installation) {
 			i.lease.Spec.HolderIdentity = ptr.To("system-upgrade-controller-7c9")
 		}},
 		"not-ready": {change: func(i *installation) {

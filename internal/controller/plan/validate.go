@@ -56,9 +56,9 @@ func checkDeadline(p *upgradev1.Plan, o *plan.JobOptions) error {
 	if p.Spec.Drain == nil || seconds == nil || o.KubectlImage != "" {
 		return nil
 	}
-	d, err := drain.OptionsOfPlan(p.Spec.Drain)
+	d, _ := drain.OptionsOfPlan(p.Spec.Drain) // checkDrain has refused what can't be read.
 	most := time.Duration(*seconds) * time.Second
-	if never := d.OnTimeout == "" || d.OnTimeout == drain.HaltOnTimeout; err != nil || never || d.Timeout < most {
+	if d.OnTimeout == "" || d.OnTimeout == drain.HaltOnTimeout || d.Timeout < most {
 		return nil
 	}
 	return fmt.Errorf("spec.drain.timeout, %s, must be less than the deadline of the Job, %s, for onTimeout: %s to come: shorten it, or set spec.jobActiveDeadlineSecs",
