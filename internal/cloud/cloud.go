@@ -24,7 +24,7 @@ import (
 // Cloud is one cloud, with the credentials of one NodeRollout. It is safe for concurrent use.
 type Cloud interface {
 	// Find returns the names of the scale sets of machines, by provider id (Node.spec.providerID). The answer leaves out machines of no scale set, of another
-	// cloud, or of another account.
+	// cloud, or of another account. After an error it has what was found until then.
 	Find(ctx context.Context, providerIDs []string) (map[string]string, error)
 	// ScaleSet is the scale set of that name. It sends no request.
 	ScaleSet(name string) ScaleSet

@@ -32,7 +32,7 @@ func (c *Cloud) Find(ctx context.Context, providerIDs []string) (map[string]stri
 		for pages := autoscaling.NewDescribeAutoScalingInstancesPaginator(c.scaling, in); pages.HasMorePages(); {
 			page, err := pages.NextPage(ctx)
 			if err != nil {
-				return nil, classify("finding the groups of instances", err)
+				return found, classify("finding the groups of instances", err)
 			}
 			for _, i := range page.AutoScalingInstances {
 				found[byID[aws.ToString(i.InstanceId)]] = aws.ToString(i.AutoScalingGroupName)

@@ -3,6 +3,8 @@
 package aws
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -76,6 +78,12 @@ func TestFind(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect(t, "locations", want, got)
+	last := slices.Max(slices.Collect(maps.Keys(want)))
+	a.Fault(clouds.Fault{Kind: clouds.Throttled, Call: "DescribeAutoScalingInstances", Set: last})
+	if got, err := a.fresh().Find(t.Context(), asked); cloud.KindOf(err) != cloud.KindThrottled || len(got) < instancesPerCall || len(got) == len(want) {
+		t.Errorf("before an error: %d of %d, error %v", len(got), len(want), err)
+	}
+	a.ClearFaults()
 	got, err = a.fresh().Find(t.Context(), nil)
 	if err != nil || len(got) != 0 {
 		t.Errorf("nothing: %v %v", got, err)

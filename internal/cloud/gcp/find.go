@@ -22,7 +22,7 @@ func (c *Cloud) Find(ctx context.Context, providerIDs []string) (map[string]stri
 	for m := range unknown { // It becomes smaller with each list.
 		g, ok, err := c.groupOfMachine(ctx, m)
 		if err != nil {
-			return nil, err
+			return found, err
 		}
 		if !ok || listed[g] {
 			continue
@@ -30,7 +30,7 @@ func (c *Cloud) Find(ctx context.Context, providerIDs []string) (map[string]stri
 		listed[g] = true
 		managed, err := c.list(ctx, g)
 		if cloud.IgnoreNotFound(err) != nil {
-			return nil, err
+			return found, err
 		}
 		for _, i := range managed {
 			other, _ := machineOf(i.Instance)

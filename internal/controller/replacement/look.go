@@ -140,17 +140,20 @@ func (p *pass) findSets(ctx context.Context) {
 		return
 	}
 	found, err := call(ctx, p, "Find", func(ctx context.Context) (map[string]string, error) { return p.api.Find(ctx, ask) })
-	if err != nil {
-		p.findFails(ctx, err)
-		return
-	}
-	p.memo.trouble, p.memo.found = trouble{}, p.Now
 	for _, id := range ask {
+		if found[id] == "" && err != nil {
+			continue // It is asked for again.
+		}
 		p.memo.places[id] = found[id]
 		if p.replacement.Provider.Azure != nil {
 			p.memo.places[id] = strings.ToLower(found[id]) // Nodes may spell it in upper or lower case.
 		}
 	}
+	if err != nil {
+		p.findFails(ctx, err)
+		return
+	}
+	p.memo.trouble, p.memo.found = trouble{}, p.Now
 }
 
 // setNames are the sets of the rollout.
