@@ -142,7 +142,7 @@ func TestReconcileDrains(t *testing.T) {
 	c.expect("", "", "node-1")
 }
 
-// A drain that can't be done fails the turn. The Job is stopped, and the node is as it was before.
+// A drain that can't be done fails the turn. The Job is stopped, and the node is as it was before. Its retry is another turn.
 func TestReconcileDrainFails(t *testing.T) {
 	timeout := ptr.To(intstr.FromString("5m"))
 	for name, tc := range map[string]struct {
@@ -161,7 +161,9 @@ func TestReconcileDrainFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t, newNode("node-1"), podOn1("cart-1", tc.managed), newPlan(func(p *upgradev1.Plan) {
 				p.Spec.Drain = &tc.drain
-				p.Spec.Strategy = &v1alpha1.Strategy{TurnTimeout: &metav1.Duration{Duration: time.Hour}}
+				p.Spec.Strategy = &v1alpha1.Strategy{
+					TurnTimeout: &metav1.Duration{Duration: time.Hour}, Retries: &v1alpha1.Retries{Limit: 1, Backoff: &metav1.Duration{Duration: 2 * time.Minute}},
+				}
 			}))
 			c.reconciles()
 			c.waits("drain")
@@ -183,6 +185,12 @@ func TestReconcileDrainFails(t *testing.T) {
 			}
 			if n.Spec.Unschedulable || inMaintenance(n) || n.Annotations[v1alpha1.AnnotationExcludedBy] != "" {
 				t.Errorf("it is not as it was before: %+v", n)
+			}
+			c.passes(3 * time.Minute)
+			c.reconciles()
+			c.reconciles() // The Job of the last turn is deleted first.
+			if again := c.claim(); again.Failed != nil || again.Turn == claim.Turn || again.Failures != 1 {
+				t.Errorf("it is not tried again: %+v", again)
 			}
 		})
 	}
