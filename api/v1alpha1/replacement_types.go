@@ -40,7 +40,7 @@ type Replacement struct {
 	Surge *intstr.IntOrString `json:"surge,omitempty"`
 	// onFull says what happens when a scale set is at its maximum, or the cloud lacks capacity or quota for one more
 	// machine. Wait: no replacement begins until there is room. DeleteFirst: a machine is deleted before its replacement is
-	// added. Default Wait.
+	// added, unless the rollout's own extra machines fill the scale set. Default Wait.
 	// +optional
 	// +kubebuilder:default=Wait
 	OnFull OnFull `json:"onFull,omitempty"`

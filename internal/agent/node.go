@@ -97,11 +97,14 @@ func newNodeClient(config *rest.Config, as ReadAsNode, name string, log logr.Log
 func read[T any](c *nodeClient, get func(metadata.Getter) (T, error)) (T, error) {
 	preferred := int(c.preferred.Load())
 	got, err := get(c.readers[preferred])
-	if !apierrors.IsForbidden(err) || len(c.readers) == 1 {
+	if !apierrors.IsForbidden(err) {
 		return got, err
 	}
-	other := 1 - preferred
-	got, otherErr := get(c.readers[other])
+	other, otherErr := preferred, err
+	if len(c.readers) > 1 {
+		other = 1 - preferred
+		got, otherErr = get(c.readers[other])
+	}
 	if apierrors.IsForbidden(otherErr) {
 		err = fmt.Errorf("reading as system:node:%s needs Kubernetes 1.36 or newer, and reading directly needs config/hostupdate/direct-reads: %w; %w",
 			c.name, err, otherErr)

@@ -11,7 +11,7 @@ import (
 // These have the names and labels that they have in ExtendedDaemonSet.
 var (
 	rollingUpdateStuck = comingAndGoing("ers_rolling_update_stuck",
-		"1 while pods of an ExtendedDaemonSetReplicaSet's predecessors wait to be replaced, and none may be.", "namespace", "name")
+		"1 while pods of an ExtendedDaemonSetReplicaSet's predecessors wait to be replaced, and none may be, though nothing is paused.", "namespace", "name")
 	controllerLeader = gauge("eds_controller_leader", "1, with whether this process leads the controllers.", "leader")
 )
 

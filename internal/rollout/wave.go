@@ -154,13 +154,10 @@ func (p *pass) inWaveOrder(units []Unit, order []*candidate) []*candidate {
 				}
 			}
 		}
-	}
-	slices.SortStableFunc(line, func(a, b *candidate) int {
-		if a.State != v1alpha1.UnitUpdated || b.State != v1alpha1.UnitUpdated {
-			return 0
+		if state == v1alpha1.UnitUpdated {
+			slices.SortStableFunc(line, func(a, b *candidate) int { return a.node.Created.Compare(b.node.Created) })
 		}
-		return a.node.Created.Compare(b.node.Created)
-	})
+	}
 	for _, isLate := range []bool{false, true} {
 		for _, c := range order {
 			if !c.OptedOut && c.Unoffered == isLate {

@@ -28,7 +28,7 @@ func TestRetriesOfAFailure(t *testing.T) {
 		"first failure": {s, 1, false, now.Add(time.Minute)},
 		"second":        {s, 2, false, now.Add(2 * time.Minute)},
 		"one too many":  {s, 3, false, time.Time{}},
-		"skipped":       {s, 1, true, now.Add(time.Minute)},
+		"skipped":       {s, 1, true, time.Time{}},
 		"no strategy":   {nil, 1, false, time.Time{}},
 		"no retries":    {&v1alpha1.Strategy{}, 1, false, time.Time{}},
 	} {

@@ -544,7 +544,7 @@ func judgements() []judgement {
 		{"failed for something else, and skipped, and its agent is silent", nil, old("stabilize,unknown,unknown unknown", holding(claimed(broken, elsewise, func(c *v1alpha1.Claim) { c.Failed.Skipped = true }))),
 			seen{State: failed, Reason: v1alpha1.ReasonHostUpdateFailed, Message: "it broke; another attempt waits: " + silent}},
 		{"failed, and the newer one is too young", newRollout(func(r *v1alpha1.NodeRollout) { r.Spec.HostUpdate.MinimumAge = duration(time.Hour) }),
-			newNode(words(stabilize+"ready true"), runs("1.0.0"), offers("1.2.0"), holding(claimed(broken, rebooting))), seen{State: failed, Reason: v1alpha1.ReasonHostUpdateFailed, Wake: time.Hour, Holds: true,
+			newNode(words(stabilize+"ready true"), runs("1.0.0"), offers("1.2.0"), holding(claimed(broken))), seen{State: failed, Reason: v1alpha1.ReasonHostUpdateFailed, Wake: time.Hour, Holds: true,
 				Message: "it broke; another attempt waits: 1.2.0 has been known since 2026-11-20T12:00:00Z, and minimumAge is 1h0m0s: not before 2026-11-20T13:00:00Z"}},
 		{"failed, pinned to the same by another name, and its agent is silent", newRollout(func(r *v1alpha1.NodeRollout) { r.Spec.HostUpdate.Version = "v1.1.0" }),
 			old("stabilize,unknown,unknown unknown", holding(claimed(broken))), seen{State: failed, Reason: v1alpha1.ReasonHostUpdateFailed, Message: "it broke", Holds: true}},

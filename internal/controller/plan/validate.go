@@ -53,7 +53,7 @@ func checkDrain(d *upgradev1.DrainSpec) error {
 // checkDeadline refuses an onTimeout of a drain that never comes, because its Job ends first.
 func checkDeadline(p *upgradev1.Plan, o *plan.JobOptions) error {
 	seconds := deadline(p, o)
-	if p.Spec.Drain == nil || seconds == nil || o.KubectlImage != "" {
+	if p.Spec.Drain == nil || seconds == nil || cmp.Or(o.KubectlImage, o.KubectlImageWindows) != "" {
 		return nil
 	}
 	d, _ := drain.OptionsOfPlan(p.Spec.Drain) // checkDrain has refused what can't be read.
@@ -61,7 +61,7 @@ func checkDeadline(p *upgradev1.Plan, o *plan.JobOptions) error {
 	if d.OnTimeout == "" || d.OnTimeout == drain.HaltOnTimeout || d.Timeout < most {
 		return nil
 	}
-	return fmt.Errorf("spec.drain.timeout, %s, must be less than the deadline of the Job, %s, for onTimeout: %s to come: shorten it, or set spec.jobActiveDeadlineSecs",
+	return fmt.Errorf("spec.drain.timeout, %s, must be less than the deadline of the Job, %s, for onTimeout: %s to come: shorten it, or raise spec.jobActiveDeadlineSecs or its limit",
 		d.Timeout, most, d.OnTimeout)
 }
 

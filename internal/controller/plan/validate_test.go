@@ -180,7 +180,7 @@ func TestDeadlineOfDrain(t *testing.T) {
 		"as before":       {drain: upgradev1.DrainSpec{Timeout: ptr.To(intstr.FromString("20m"))}},
 		"kubectl drains":  {drain: upgradev1.DrainSpec{Timeout: ptr.To(intstr.FromString("20m")), OnTimeout: "Skip"}, jobs: plan.JobOptions{KubectlImage: "kubectl"}},
 		"too late": {drain: upgradev1.DrainSpec{Timeout: ptr.To(intstr.FromString("15m")), OnTimeout: "Skip"},
-			want: "spec.drain.timeout, 15m0s, must be less than the deadline of the Job, 15m0s, for onTimeout: Skip to come: shorten it, or set spec.jobActiveDeadlineSecs"},
+			want: "spec.drain.timeout, 15m0s, must be less than the deadline of the Job, 15m0s, for onTimeout: Skip to come: shorten it, or raise spec.jobActiveDeadlineSecs or its limit"},
 	} {
 		p := newPlan(func(p *upgradev1.Plan) { p.Spec.Drain, p.Spec.JobActiveDeadlineSecs = &tc.drain, tc.own })
 		tc.jobs.ActiveDeadlineSeconds = 900

@@ -23,7 +23,7 @@ import (
 // first, and then the last by name.
 //
 // A new node must also be ready and unclaimed. Nodes where a budget lets no canary start come last, and only if they have a pod: on others
-// nothing would hold the canary's pod. Nodes with the fewest restarts come first, and then nodes by name. With
+// nothing would hold the canary's pod. Nodes where the daemon is available come first, then those with the fewest restarts, then by name. With
 // canary.nodeAntiAffinityKeys, at most wanted/values nodes, rounded up, have the same values of these labels. If that leaves too
 // few nodes, the limit is raised by one until there are enough.
 func PickCanaries(c *edsv1.ExtendedDaemonSetSpecStrategyCanary, want int, current []string, states []*NodeState) []string {

@@ -171,7 +171,7 @@ func (w *World) judgeFailed(t *Unit, gone bool) {
 	case gone:
 		t.Step = nodeturn.StepRelease
 		return
-	case v.State == v1alpha1.UnitUpdated && (r.Knows() || pin != ""), !r.Knows() && rebooted && sameVersion(r.Booted, version):
+	case v.State == v1alpha1.UnitUpdated, !r.Knows() && rebooted && sameVersion(r.Booted, version):
 		w.judgeRecovering(t)
 		return
 	}
@@ -185,8 +185,6 @@ func (w *World) judgeFailed(t *Unit, gone bool) {
 	current := t.Claim.Attempt == w.attempt(t.Node, version)
 	due := !t.Unit.RetryAt.IsZero() && !w.Now.Before(t.Unit.RetryAt)
 	switch {
-	case !current && v.Reason == v1alpha1.ReasonReleaseTooYoung && t.Claim.Rebooting == nil && t.Claim.Changed == nil:
-		t.Step = nodeturn.StepRelease // The host is as it was, and a newer release came too soon.
 	case v.Reason != "" && (!current || due):
 		// The host is not ready for another attempt, and may be dead.
 		t.Unit.RetryAt = time.Time{}

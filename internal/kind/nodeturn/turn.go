@@ -140,7 +140,7 @@ func (t *Turn) ShowFailure(s *v1alpha1.Strategy) {
 
 // RetryAt returns when a failed turn is retried automatically, or zero.
 func RetryAt(s *v1alpha1.Strategy, c *v1alpha1.Claim) time.Time {
-	if s == nil {
+	if s == nil || c.Failed.Skipped {
 		return time.Time{}
 	}
 	return rollout.RetryAt(s.Retries, c.Failures, c.Failed.Time.Time)

@@ -339,7 +339,7 @@ func (t *Unit) finish(w *World) {
 	}
 	since := began.Time
 	t.Unit.State, t.Unit.Since = v1alpha1.UnitSoaking, since
-	end := since.Add(ptr.Deref(w.Plan.Spec.PostCompleteDelay, metav1.Duration{}).Duration)
+	end := cmp.Or(t.Claim.Changed, began).Add(ptr.Deref(w.Plan.Spec.PostCompleteDelay, metav1.Duration{}).Duration)
 	if s := w.Plan.Spec.Strategy; s != nil {
 		var next time.Time
 		if t.unhealthy, next = w.Fleet.Unhealthy(t.Node.Name, w.Now); t.unhealthy != "" {

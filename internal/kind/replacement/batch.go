@@ -84,10 +84,7 @@ func (s *Set) additions(turns []*Turn) []Batch {
 	}
 	slices.SortStableFunc(ordering, func(a, b *Turn) int { return rank(a) - rank(b) })
 	if s.Careful && len(ordering) > 0 { // The cloud may lack machines in one zone only.
-		equal := 1
-		for equal < len(ordering) && rank(ordering[equal]) == rank(ordering[0]) {
-			equal++
-		}
+		equal := rollout.Count(ordering, func(t **Turn) bool { return rank(*t) == rank(ordering[0]) })
 		ordering = ordering[s.Refused%equal:]
 	}
 	var all []Batch

@@ -30,7 +30,7 @@ type ReplacementApplyConfiguration struct {
 	Surge *intstr.IntOrString `json:"surge,omitempty"`
 	// onFull says what happens when a scale set is at its maximum, or the cloud lacks capacity or quota for one more
 	// machine. Wait: no replacement begins until there is room. DeleteFirst: a machine is deleted before its replacement is
-	// added. Default Wait.
+	// added, unless the rollout's own extra machines fill the scale set. Default Wait.
 	OnFull *apiv1alpha1.OnFull `json:"onFull,omitempty"`
 	// replacementReady says when a replacement node is ready, so that the old node may be drained.
 	ReplacementReady *ReplacementReadyApplyConfiguration `json:"replacementReady,omitempty"`

@@ -37,7 +37,7 @@ type DrainSpecApplyConfiguration struct {
 	PodSelector *metav1.LabelSelectorApplyConfiguration `json:"podSelector,omitempty"`
 	// OnTimeout says what happens when the timeout is over. Halt, the default, fails the node's turn, without another attempt. Skip
 	// gives the node back as it was, and the rollout goes on without it. Force deletes the pods that are left, past every
-	// PodDisruptionBudget, and goes on. Counts for nothing where kubectl drains. Addition to system-upgrade-controller's fields.
+	// PodDisruptionBudget, and goes on. For these two the timeout must be less than the deadline of the Job. Counts for nothing where kubectl drains. Addition to system-upgrade-controller's fields.
 	OnTimeout *upgradev1.DrainOnTimeout `json:"onTimeout,omitempty"`
 	// WaitForVolumeDetach waits, within the timeout, until the volumes of evicted pods are detached from the node. Default
 	// false. Counts for nothing where kubectl drains. Addition to system-upgrade-controller's fields.
