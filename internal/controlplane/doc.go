@@ -6,8 +6,7 @@
 //	plane.go     when a node may leave, and the steps of leaving
 //	observe.go   the state of etcd, read from its members
 //	quorum.go    how many members may leave, and which member leads next
-//	members.go   which member is a node's
-//	etcd.go      connections to members
+//	members.go   connections to members, and which member is a node's
 //	kubeadm.go   the Kubernetes version that joining machines read
 //
 // Nothing is kept between calls. Each call reads the members from etcd itself, at the addresses of its pods. So a caller that was killed calls again.

@@ -5,6 +5,7 @@ package metrics
 
 import (
 	"runtime"
+	"strconv"
 	"sync"
 	"time"
 
@@ -174,3 +175,157 @@ func Forget(r Rollout) {
 	SetTurns(r, nil)
 	forget(prometheus.Labels{"kind": r.Kind, "namespace": r.Namespace, "name": r.Name}, units, stalled, turns, failures, drains, evictions, reconcileErrors)
 }
+
+var (
+	budgetMatched     = gauge("moult_budget_matched", "Nodes that a NodeDisruptionBudget selects.", "budget")
+	budgetUnavailable = gauge("moult_budget_unavailable", "Nodes that a NodeDisruptionBudget selects and that are unavailable.", "budget")
+	budgetAllowed     = gauge("moult_budget_allowed",
+		"How many more nodes a NodeDisruptionBudget lets be taken now; absent when it sets no limit and nothing blocks.", "budget")
+	budgetBlocked = comingAndGoing("moult_budget_blocked",
+		"1 for each gate that keeps all nodes of a NodeDisruptionBudget from being taken now.", "budget", "gate")
+)
+
+// SetBudget sets the series of a budget by its status.
+func SetBudget(budget string, s *v1alpha1.NodeDisruptionBudgetStatus) {
+	budgetMatched.WithLabelValues(budget).Set(float64(s.Matched))
+	budgetUnavailable.WithLabelValues(budget).Set(float64(s.Unavailable))
+	if s.Allowed == nil {
+		budgetAllowed.DeleteLabelValues(budget)
+	} else {
+		budgetAllowed.WithLabelValues(budget).Set(float64(*s.Allowed))
+	}
+	now := make(map[v1alpha1.Reason]int, len(s.BlockedBy))
+	for i := range s.BlockedBy {
+		now[s.BlockedBy[i].Gate] = 1
+	}
+	set(budgetBlocked, budget, now, budget)
+}
+
+// ForgetBudget removes a deleted budget.
+func ForgetBudget(budget string) {
+	SetBudget(budget, &v1alpha1.NodeDisruptionBudgetStatus{})
+	budgetMatched.DeleteLabelValues(budget)
+	budgetUnavailable.DeleteLabelValues(budget)
+}
+
+// These have the names and labels that they have in ExtendedDaemonSet.
+var (
+	rollingUpdateStuck = comingAndGoing("ers_rolling_update_stuck",
+		"1 while pods of an ExtendedDaemonSetReplicaSet's predecessors wait to be replaced, and none may be, though nothing is paused.", "namespace", "name")
+	controllerLeader = gauge("eds_controller_leader", "1, with whether this process leads the controllers.", "leader")
+)
+
+func init() { SetLeader(false) } //nolint:gochecknoinits // A process does not lead before it says so.
+
+// SetLeader sets whether this process leads.
+func SetLeader(leads bool) {
+	controllerLeader.Reset()
+	controllerLeader.WithLabelValues(strconv.FormatBool(leads)).Set(1)
+}
+
+// DaemonSet names an ExtendedDaemonSet in metrics.
+func DaemonSet(key types.NamespacedName) Rollout {
+	return Rollout{Kind: "ExtendedDaemonSet", NamespacedName: key}
+}
+
+// SetStuck sets for each replica set of an ExtendedDaemonSet, by name, whether its rolling update is stuck. It removes all
+// other replica sets of it.
+func SetStuck(daemonset types.NamespacedName, replicasets map[string]bool) {
+	now := make(map[string]int, len(replicasets))
+	for name, stuck := range replicasets {
+		now[name] = int(oneIf(stuck))
+	}
+	set(rollingUpdateStuck, daemonset, now, daemonset.Namespace)
+}
+
+// ForgetDaemonSet removes a deleted ExtendedDaemonSet and its replica sets.
+func ForgetDaemonSet(daemonset types.NamespacedName) {
+	SetStuck(daemonset, nil)
+	Forget(DaemonSet(daemonset))
+}
+
+var (
+	hostVersions = comingAndGoing("moult_host_versions",
+		"Nodes of a NodeRollout by the version that their hosts run, for the most frequent versions.", "name", "version")
+	reboots = histogram("moult_host_reboot_duration_seconds",
+		"How long hosts took from the order to reboot until they ran the version of a NodeRollout.", seconds, "name")
+	cloudCalls = histogram("moult_cloud_call_duration_seconds",
+		"How long calls of clouds took, by provider, call and outcome: ok, or the kind of the error.",
+		[]float64{0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30}, "provider", "call", "outcome")
+	machines = comingAndGoing("moult_machines", "Machines of a scale set that a NodeRollout is for, by what the cloud says of them.",
+		"name", "scale_set", "state")
+	outdatedMachines = gauge("moult_machines_outdated", "Machines of a scale set that must be replaced.", "name", "scale_set")
+	phases           = histogram("moult_machine_phase_duration_seconds", "How long the turns of machines were in a phase.", seconds, "name", "phase")
+)
+
+var agentPolicyMissing = registry.NewGauge(prometheus.GaugeOpts{
+	Name: "moult_agent_policy_missing", Help: "1 if no policy of admission bounds what the agents on hosts may write.",
+})
+
+// SetAgentPolicyMissing sets whether the policy of the agents is missing.
+func SetAgentPolicyMissing(missing bool) {
+	agentPolicyMissing.Set(oneIf(missing))
+}
+
+// SetHostVersions sets how many nodes of a NodeRollout run which version.
+func SetHostVersions(name string, versions []v1alpha1.HostVersion) {
+	now := make(map[string]int32, len(versions))
+	for _, v := range versions {
+		now[v.Version] = v.Nodes
+	}
+	set(hostVersions, name, now, name)
+}
+
+// ObserveReboot records how long a host took to run the version.
+func ObserveReboot(name string, took time.Duration) {
+	reboots.WithLabelValues(name).Observe(took.Seconds())
+}
+
+// ForgetNodeRollout removes a deleted NodeRollout.
+func ForgetNodeRollout(key types.NamespacedName) {
+	SetHostVersions(key.Name, nil)
+	for set := range machines.last.Range {
+		if of, _ := set.([2]string); of[0] == key.Name {
+			machines.last.Delete(set)
+		}
+	}
+	forget(prometheus.Labels{"name": key.Name}, reboots, machines, outdatedMachines, phases)
+	Forget(Rollout{Kind: "NodeRollout", NamespacedName: key})
+}
+
+// ObserveCloudCall records a call of a cloud.
+func ObserveCloudCall(provider, call, outcome string, took time.Duration) {
+	cloudCalls.WithLabelValues(provider, call, outcome).Observe(took.Seconds())
+}
+
+// SetMachines sets how many machines of a scale set are in which state, and how many are outdated.
+func SetMachines(name, scaleSet string, states map[string]int, outdated int) {
+	set(machines, [2]string{name, scaleSet}, states, name, scaleSet)
+	outdatedMachines.WithLabelValues(name, scaleSet).Set(float64(outdated))
+}
+
+// ForgetScaleSet removes a scale set that a NodeRollout no longer changes.
+func ForgetScaleSet(name, scaleSet string) {
+	SetMachines(name, scaleSet, nil, 0)
+	outdatedMachines.DeleteLabelValues(name, scaleSet)
+}
+
+// ObservePhase records how long a turn was in a phase.
+func ObservePhase(name string, phase v1alpha1.MachinePhase, took time.Duration) {
+	phases.WithLabelValues(name, string(phase)).Observe(took.Seconds())
+}
+
+var (
+	notifications = counter("moult_notifications_total",
+		"Requests to webhooks with a notification, by the webhook's name, the event, and the outcome: sent, failed (and sent again later), or refused.",
+		"webhook", "event", "outcome")
+	notificationsInvalid = gauge("moult_notifications_invalid", "1 while the Secret moult-notifications has an error, so that no notification is sent.")
+)
+
+// CountNotification counts one request to a webhook.
+func CountNotification(webhook, event, outcome string) {
+	notifications.WithLabelValues(webhook, event, outcome).Inc()
+}
+
+// SetNotificationsInvalid sets whether the configuration of notifications has an error.
+func SetNotificationsInvalid(is bool) { notificationsInvalid.WithLabelValues().Set(oneIf(is)) }

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package node has all writes to Nodes: claims, the cordon, labels, taints and conditions. Each write is one small patch.
+// Its precondition is the Node's resourceVersion. After a conflict the caller decides again; conditions and RecordEvicted retry.
 package node
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -168,4 +172,72 @@ func include(n *corev1.Node, by string, releases bool) {
 		delete(n.Labels, corev1.LabelNodeExcludeBalancers)
 		delete(n.Annotations, v1alpha1.AnnotationExcludedBy)
 	}
+}
+
+// Holder is the name of a rollout in claims and marks: "Kind/namespace/name".
+func Holder(kind string, key types.NamespacedName) string {
+	if key.Namespace == "" {
+		return kind + "/" + key.Name
+	}
+	return kind + "/" + key.Namespace + "/" + key.Name
+}
+
+// cordonedFor reports whether the node is unschedulable because of this claim, so that the end of the turn uncordons it.
+// Such a node has the rollout's mark, or it was schedulable at the claim and the tool that cordons sets no mark. A node
+// that a person cordoned has neither.
+func cordonedFor(n *corev1.Node, claim v1alpha1.Claim) bool {
+	return n.Spec.Unschedulable && (n.Annotations[v1alpha1.AnnotationCordonedBy] == claim.Rollout || claim.Uncordon)
+}
+
+// claimsWith returns the annotation's value with or without the rollout's own claim; nil if none remains. It fails if another claim conflicts.
+func claimsWith(n *corev1.Node, own v1alpha1.Claim, keep bool) (*string, error) {
+	claims, err := v1alpha1.ParseClaims(n.Annotations)
+	if err != nil {
+		return nil, err
+	}
+	claims = slices.DeleteFunc(claims, func(other v1alpha1.Claim) bool { return other.UID == own.UID })
+	if keep {
+		for _, other := range claims {
+			if !own.RecordsResult() && !other.RecordsResult() && (!own.Shared || !other.Shared) {
+				return nil, fmt.Errorf("claimed by %s since %s", other.Rollout, other.Since.UTC())
+			}
+		}
+		claims = append(claims, own)
+	}
+	if len(claims) == 0 {
+		return nil, nil
+	}
+	value, err := v1alpha1.FormatClaims(claims)
+	return &value, err
+}
+
+// TaintedBy returns the rollouts of a kind that have tainted the node as outdated.
+func TaintedBy(o client.Object, kind string) []string {
+	n, ok := o.(*corev1.Node)
+	if !ok {
+		return nil
+	}
+	var names []string
+	for i := range n.Spec.Taints {
+		t := &n.Spec.Taints[i]
+		if name, ok := strings.CutPrefix(t.Key, strings.ToLower(kind)+v1alpha1.TaintOutdatedSuffix+"/"); ok && t.Effect == corev1.TaintEffectPreferNoSchedule {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Taint adds the taint key:PreferNoSchedule to the node, or removes it. It writes nothing if nothing changes. It fails with a conflict if the
+// node changed since it was read; the caller decides again.
+func Taint(ctx context.Context, c client.Writer, n *corev1.Node, key string, on bool) error {
+	return write(ctx, c, n, func(n *corev1.Node) error {
+		taint := corev1.Taint{Key: key, Effect: corev1.TaintEffectPreferNoSchedule}
+		switch i := slices.IndexFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.MatchTaint(&taint) }); {
+		case on && i < 0:
+			n.Spec.Taints = append(n.Spec.Taints, taint)
+		case !on && i >= 0:
+			n.Spec.Taints = slices.Delete(n.Spec.Taints, i, i+1)
+		}
+		return nil
+	})
 }

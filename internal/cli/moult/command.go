@@ -9,11 +9,11 @@
 //	list.go       one line a rollout; events.go shows the Events of one, and history.go its last runs and what all runs sum up to
 //	why.go        everything that is known about why one node is changed, or is not; advise.go says what to do
 //	preview.go    what a rollout would do; subject.go reads manifests, drains.go looks at pods, foresee.go draws it
-//	ui.go         the same as web pages; pages.go reads what package dashboard shows
+//	pages.go      the same as web pages: it reads what package dashboard shows
 //	uninstall.go  what Moult has left on nodes and in rollouts
 //	steer.go      pause, resume and abort; undo.go, approve.go and retry.go are verbs like these: each writes one field or annotation of one object
 //	notify.go     a test of the operator's webhooks
-//	check.go      whether the installation and the user's rights are complete; version.go compares versions
+//	check.go      whether the installation and the user's rights are complete; the versions of plugin and operator
 package moult
 
 import (

@@ -3,8 +3,7 @@
 // Package setimage is `moult set-image`. It sets the image of new machines on several scale sets, on all or on none.
 //
 //	command.go  the flags
-//	change.go   the change: prepared for every scale set, sent to one after the other, undone on all if one fails
-//	report.go   the outcome of each scale set
+//	change.go   the change: prepared for every scale set, sent to one after the other, undone on all if one fails; the outcome of each
 package setimage
 
 import (

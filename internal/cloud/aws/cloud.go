@@ -3,13 +3,11 @@
 // Package aws is Auto Scaling groups of Amazon EC2.
 //
 //	cloud.go       New, and what is kept of an operation
-//	find.go        Find: the groups of nodes
 //	describe.go    Describe: the settings of a group
-//	machines.go    Machines: its instances
+//	machines.go    Find: the groups of nodes; Machines: the instances of a group
 //	template.go    launch templates: what instances are made of
-//	change.go      machines are added, and the launch template is set
+//	change.go      machines are added, the launch template is set, and AZRebalance is suspended
 //	delete.go      machines are deleted
-//	suspend.go     AZRebalance is suspended
 //	error.go       the kinds of AWS's answers
 //
 // Every call may be repeated, except TerminateInstanceInAutoScalingGroup: it lowers the capacity each time.

@@ -3,9 +3,8 @@
 // Package azure is virtual machine scale sets of Azure, uniform and flexible ones.
 //
 //	cloud.go       New; credential.go: who sends requests
-//	find.go        Find: the scale sets of nodes
 //	describe.go    Describe: the settings of a scale set, from one GET
-//	machines.go    Machines: its machines, page by page
+//	machines.go    Find: the scale sets of nodes; Machines: the machines of a set, page by page
 //	change.go      what all changes share: one PATCH or POST, which has an effect once
 //	add.go, delete.go, image.go   the three changes
 //	error.go       the kinds of Azure's answers

@@ -4,9 +4,8 @@
 //
 //	cloud.go       New, and what is kept of an operation
 //	client.go      the calls, each for zonal and regional groups
-//	find.go        Find: the groups of nodes
 //	describe.go    Describe: the settings of a group
-//	machines.go    Machines: its instances
+//	machines.go    Find: the groups of nodes; Machines: the instances of a group
 //	change.go      machines are added and deleted, and the template is set
 //	names.go       names of groups, templates, machines and requests
 //	error.go       the kinds of Compute Engine's answers

@@ -4,7 +4,7 @@
 // API server drops these fields, and with them the operator's memory of a rollout. So the controllers of such a kind do nothing.
 //
 //	watch      the metadata of CustomResourceDefinitions, at the start and while the operator runs
-//	compare    one that has changed with the one that this program was built with       compare.go
+//	compare    one that has changed with the one that this program was built with
 //	refuse     the controllers of the kind ask Refused, and say why on their objects
 package definition
 
@@ -29,6 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
+	"moult.dev/moult/config/crd"
 	"moult.dev/moult/internal/fleet"
 )
 
@@ -145,4 +146,14 @@ func (c *Controller) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	c.changed()
 	return ctrl.Result{}, nil
+}
+
+// compare says what a definition in the cluster lacks of the status in the definition that this program was built with, or returns nil.
+func compare(want, have *apiextensionsv1.CustomResourceDefinition) error {
+	lacks := crd.Missing(want, have, "status")
+	if len(lacks) == 0 {
+		return nil
+	}
+	return fmt.Errorf("CustomResourceDefinition %s lacks %s, so the API server drops what the operator stores there: "+
+		"apply config/crd of this version of Moult, and let nothing replace it", want.Name, strings.Join(lacks, ", "))
 }

@@ -31,6 +31,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/utils/clock"
@@ -149,4 +150,15 @@ func (c *Controller) newPass(r *v1alpha1.NodeRollout, malformed error, s fleet.S
 func (p *pass) needsPods(t *hostupdate.Unit) bool {
 	h := p.w.Rollout.Spec.Health
 	return h != nil && len(h.Pods) > 0 && (t.Claim.Failed == nil || t.Claim.Changed != nil)
+}
+
+// SetupWithManager makes the manager run this controller.
+func (c *Controller) SetupWithManager(_ context.Context, m ctrl.Manager) error {
+	own := func(r *unstructured.Unstructured) bool { return !turn.Replaces(r) }
+	b, err := c.NewController(m, "noderollout.hostupdate", c.options.Threads, turn.Object(),
+		20*time.Millisecond, turn.RolloutsOfNode(c.Client, turn.GroupVersionKind, "", own)) // Turns have many short steps.
+	if err != nil {
+		return err
+	}
+	return b.Complete(c)
 }

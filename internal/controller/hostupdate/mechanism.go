@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -201,4 +202,21 @@ func (p *pass) labelNodes(ctx context.Context, nodes []*corev1.Node) error {
 		label := node.Labelling(map[string]*string{key: &value})
 		return node.Write(ctx, p.Client, n, node.Edit{KeepClaims: true, Claim: v1alpha1.Claim{Rollout: p.Holder}, Also: []node.Also{label}})
 	})
+}
+
+// rollBack brings hosts back to the last complete version, after the failure limit has halted the rollout. The next pass begins with it.
+func (p *pass) rollBack() {
+	if !p.MayRollBack() || p.w.Host.DetectOnly {
+		return
+	}
+	allowed, wave := 0, p.Decision.Wave // The first wave allows no failure.
+	if _, total := nodeturn.Units(p.Turns); wave == nil || wave.Number > 1 || wave.State != v1alpha1.WaveHalted {
+		allowed = ptr.Deref(p.Mechanism.Strategy(total).MaxFailures, 0)
+	}
+	if why := p.w.Irreversible(p.Turns, allowed+1); why != "" {
+		p.CannotRollBack(why)
+		return
+	}
+	p.w.RolledBack = p.w.Revision
+	p.RollBackSoon()
 }

@@ -24,6 +24,7 @@ package replacement
 import (
 	"cmp"
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -227,4 +228,39 @@ func (p *pass) watchedNodes() map[string]bool {
 		}
 	}
 	return nodes
+}
+
+// SetupWithManager makes the manager run this controller.
+func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error {
+	// Most reconciles wait for a cloud.
+	b, err := c.NewController(m, "noderollout.replacement", 4*c.options.Threads, turnof.Object(),
+		fleet.Coalesce, turnof.RolloutsOfNode(c.Client, turnof.GroupVersionKind, "", turnof.Replaces))
+	if err != nil {
+		return err
+	}
+	return errors.Join(m.GetFieldIndexer().IndexField(ctx, turnof.Object(), indexMachines, indexedByMachines), b.Complete(c))
+}
+
+// memo is what this process remembers of a NodeRollout. A NodeRollout has only one reconcile at a time.
+type memo struct {
+	uid types.UID
+	// places are the scale sets of machines, by provider id, or "" for a machine of none. found is when the cloud was last asked for them.
+	places map[string]string
+	found  time.Time
+	sets   map[string]*set
+	// trouble delays the next attempt to find scale sets.
+	trouble trouble
+	// left are the nodes of turns that have left the control plane.
+	left map[string]bool
+}
+
+// memo returns a NodeRollout's memo.
+func (c *Controller) memo(key types.NamespacedName, uid types.UID) *memo {
+	known, _ := c.memos.Load(key)
+	if m, ok := known.(*memo); ok && m.uid == uid {
+		return m
+	}
+	m := &memo{uid: uid, places: map[string]string{}, sets: map[string]*set{}, left: map[string]bool{}}
+	c.memos.Store(key, m)
+	return m
 }

@@ -5,7 +5,7 @@
 //
 //	judge.go          the facts, and which revision is wanted and active
 //	nodestate.go      which pods are on a node, and which should be
-//	units.go          what the engine decides about, and why an outdated pod may not be replaced
+//	units.go          what the engine decides about: whether a pod is what would be created today, and why an outdated one may not be replaced
 //	decide.go         which pods are created, replaced and deleted
 //	canary.go         where the canary runs, and when it is promoted
 //	status.go         the statuses
@@ -13,16 +13,12 @@
 // These files read one node, one pod or one field:
 //
 //	defaults.go       the spec with its defaults, and what is invalid in it
-//	hash.go           the hash of a template, which names a revision
-//	fit.go            whether pods belong on a node
-//	ports.go          whether two pods need the same port of the host
+//	fit.go            whether pods belong on a node, and whether two need the same port of the host
 //	settings.go       which Settings apply
 //	overrides.go      which resources the containers get on a node
-//	make.go           the pod for a node
-//	sync.go           whether a pod is what would be created today
+//	make.go           the hash of a template, which names a revision; the pod for a node; how many pods may be in creation
 //	podstate.go       the state of a pod
 //	canaryverdict.go  which nodes become canaries, and whether the canary is paused or has failed
-//	limits.go         how many pods may be in creation, and percentages
 //
 // Moult takes over the pods of DataDog's ExtendedDaemonSet unchanged: hashes, keys and formulas are the same.
 package daemonset

@@ -3,15 +3,26 @@
 package daemonset
 
 import (
+	"bufio"
+	"bytes"
+	"crypto/md5"
+	"encoding/hex"
+	"encoding/json"
+	"math/rand/v2"
+	"os"
+	"reflect"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/ptr"
 
@@ -289,5 +300,289 @@ func TestRevisionName(t *testing.T) {
 	}
 	if long := of(strings.Repeat("x", 63), "u", "h"); len(long) != 63 {
 		t.Errorf("%s has %d characters", long, len(long))
+	}
+}
+
+func TestCount(t *testing.T) {
+	for _, tc := range []struct {
+		from *intstr.IntOrString
+		of   int
+		want int
+	}{
+		{nil, 10, 0},
+		{ptr.To(intstr.FromInt32(0)), 10, 0},
+		{ptr.To(intstr.FromInt32(3)), 10, 3},
+		{ptr.To(intstr.FromInt32(30)), 10, 30},
+		{ptr.To(intstr.FromInt32(-3)), 10, 0},
+		{ptr.To(intstr.FromString("0%")), 10, 0},
+		{ptr.To(intstr.FromString("1%")), 10, 1},
+		{ptr.To(intstr.FromString("10%")), 10, 1},
+		{ptr.To(intstr.FromString("10%")), 11, 2},
+		{ptr.To(intstr.FromString("33%")), 3, 1},
+		{ptr.To(intstr.FromString("34%")), 3, 2},
+		{ptr.To(intstr.FromString("50%")), 0, 0},
+		{ptr.To(intstr.FromString("50%")), -4, 0},
+		{ptr.To(intstr.FromString("100%")), 7, 7},
+		{ptr.To(intstr.FromString("99%")), 10_000, 9900},
+		{ptr.To(intstr.FromString("150%")), 4, 6},
+		{ptr.To(intstr.FromString("2147483647%")), 10_000, 214_748_364_700},
+		{ptr.To(intstr.FromString("-1%")), 10, 0},
+		{ptr.To(intstr.FromString("3")), 10, 0},
+		{ptr.To(intstr.FromString("many")), 10, 0},
+		{ptr.To(intstr.FromString("%")), 10, 0},
+		{ptr.To(intstr.FromString("")), 10, 0},
+	} {
+		if got := Count(tc.from, tc.of); got != tc.want {
+			t.Errorf("%v of %d: got %d, want %d", tc.from, tc.of, got, tc.want)
+		}
+	}
+}
+
+func TestCreationLimit(t *testing.T) {
+	type rolling = edsv1.ExtendedDaemonSetSpecStrategyRollingUpdate
+	start := func(parallel int32, interval time.Duration, increase intstr.IntOrString) *rolling {
+		return &rolling{
+			MaxParallelPodCreation: &parallel, SlowStartIntervalDuration: &metav1.Duration{Duration: interval}, SlowStartAdditiveIncrease: &increase,
+		}
+	}
+	tenth, five := intstr.FromString("10%"), intstr.FromInt32(5)
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	for name, tc := range map[string]struct {
+		ru    *rolling
+		since time.Time
+		nodes int
+		limit int
+		// next is in how long it grows; 0: never.
+		next time.Duration
+	}{
+		"the defaults, empty":                        {&rolling{}, now, 100, 1, time.Minute},
+		"the defaults after an hour and a half":      {&rolling{}, now.Add(-90*time.Minute - 10*time.Second), 100, 91, 50 * time.Second},
+		"the defaults in the end":                    {&rolling{}, now.Add(-250 * time.Minute), 1000, 250, 0},
+		"just before an interval ends":               {start(250, time.Minute, five), now.Add(-time.Minute + 1), 100, 5, 1},
+		"just when it ends":                          {start(250, time.Minute, five), now.Add(-time.Minute), 100, 10, time.Minute},
+		"a percentage":                               {start(250, time.Minute, tenth), now.Add(-2 * time.Minute), 101, 33, time.Minute},
+		"a percentage of no nodes":                   {start(250, time.Minute, tenth), now, 0, 1, time.Minute},
+		"never more than in parallel":                {start(12, time.Minute, five), now.Add(-2 * time.Minute), 100, 12, 0},
+		"just as many as in parallel":                {start(10, time.Minute, five), now.Add(-time.Minute), 100, 10, 0},
+		"one in parallel":                            {start(1, time.Minute, five), now, 100, 1, 0},
+		"none in parallel":                           {start(0, time.Minute, five), now, 100, 0, 0},
+		"an increase of zero is one":                 {start(250, time.Minute, intstr.FromInt32(0)), now.Add(-2 * time.Minute), 100, 3, time.Minute},
+		"an increase that can't be read is one":      {start(250, time.Minute, intstr.FromString("some")), now.Add(-2 * time.Minute), 100, 3, time.Minute},
+		"before it began":                            {start(250, time.Minute, five), now.Add(time.Second), 100, 5, time.Minute + time.Second},
+		"begun long ago, with the shortest interval": {start(1<<31-1, 1, intstr.FromInt32(1<<31-1)), now.AddDate(-400, 0, 0), 100, 1<<31 - 1, 0},
+	} {
+		defaulted := Defaulted(&spec{Strategy: edsv1.ExtendedDaemonSetSpecStrategy{RollingUpdate: *tc.ru}}, "")
+		limit, next := CreationLimit(&defaulted.Strategy.RollingUpdate, tc.since, now, tc.nodes)
+		var want time.Time
+		if tc.next > 0 {
+			want = now.Add(tc.next)
+		}
+		if limit != tc.limit || !next.Equal(want) {
+			t.Errorf("%s: got %d and %s, want %d and %s", name, limit, next, tc.limit, want)
+		}
+	}
+}
+
+// TestCreationLimitGrows finds the limit the same until the instant that is told, and higher then.
+func TestCreationLimitGrows(t *testing.T) {
+	seed := seedOf(t)
+	r := rand.New(rand.NewPCG(seed, 0))
+	for range 2000 {
+		now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+		since := now.Add(time.Duration(r.Int64N(int64(4*time.Hour))) - 3*time.Hour)
+		increase := intstr.FromInt32(r.Int32N(20))
+		if r.IntN(2) == 0 {
+			increase = intstr.FromString("7%")
+		}
+		ru := &edsv1.ExtendedDaemonSetSpecStrategyRollingUpdate{
+			MaxParallelPodCreation: ptr.To(1 + r.Int32N(300)), SlowStartAdditiveIncrease: &increase,
+			SlowStartIntervalDuration: &metav1.Duration{Duration: time.Duration(1 + r.Int64N(int64(5*time.Minute)))},
+		}
+		nodes := r.IntN(200)
+		limit, next := CreationLimit(ru, since, now, nodes)
+		if limit > int(*ru.MaxParallelPodCreation) {
+			t.Fatalf("%d of at most %d", limit, *ru.MaxParallelPodCreation)
+		}
+		if next.IsZero() {
+			if later, _ := CreationLimit(ru, since, now.AddDate(1, 0, 0), nodes); later != limit {
+				t.Fatalf("it grows from %d to %d at last, and no one says so", limit, later)
+			}
+			continue
+		}
+		before, same := CreationLimit(ru, since, next.Add(-1), nodes)
+		after, _ := CreationLimit(ru, since, next, nodes)
+		if !next.After(now) || before != limit || !same.Equal(next) || after <= limit {
+			t.Fatalf("%d at first, then %d, and %d at %s after", limit, before, after, next.Sub(now))
+		}
+	}
+}
+
+// seedOf is the seed of a test's random numbers, the same in each run. MOULT_SEED=n draws others.
+func seedOf(t *testing.T) uint64 {
+	t.Helper()
+	seed := uint64(1)
+	if text := os.Getenv("MOULT_SEED"); text != "" {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatalf("reading $MOULT_SEED, %v", err)
+		}
+	}
+	t.Logf("MOULT_SEED=%d", seed)
+	return seed
+}
+
+// hashes.json holds templates as an API server stores them, and their hashes, computed with k8s.io/api v0.31.1 as
+// ExtendedDaemonSet does it.
+func TestTemplateHash(t *testing.T) {
+	raw, err := os.ReadFile("testdata/hashes.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []struct {
+		Name, Hash string
+		Template   json.RawMessage
+	}
+	if err := json.Unmarshal(raw, &all); err != nil {
+		t.Fatal(err)
+	}
+	if len(all) < 50 {
+		t.Errorf("there are %d hashes only", len(all))
+	}
+	for _, tc := range all {
+		t.Run(tc.Name, func(t *testing.T) {
+			template := &corev1.PodTemplateSpec{}
+			if err := json.Unmarshal(tc.Template, template); err != nil {
+				t.Fatal(err)
+			}
+			before := template.DeepCopy()
+			if got := TemplateHash(template); got != tc.Hash {
+				t.Errorf("the hash of %s is %s, want %s", tc.Template, got, tc.Hash)
+			}
+			if diff := cmp.Diff(before, template); diff != "" {
+				t.Errorf("the template has been changed:\n%s", diff)
+			}
+		})
+	}
+}
+
+// These come from a running ExtendedDaemonSet, and from the same code with current libraries.
+func TestTemplateHashOfExtendedDaemonSet(t *testing.T) {
+	template := &corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "daemon", Image: "registry.k8s.io/pause:3.0"}}}}
+	if got, want := TemplateHash(template), "4c39499a2fcd7faf13ffb5de242a44d9"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	raw, err := json.Marshal(template)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := md5.Sum(raw)
+	if got, want := hex.EncodeToString(sum[:]), "7ec940e9b14719a071b32343d2202edc"; got != want {
+		t.Errorf("the plain hash is %s, want %s", got, want)
+	}
+}
+
+// What v0.31.1 did not know makes another revision all the same.
+func TestTemplateHashKnowsYoungerFields(t *testing.T) {
+	base := corev1.PodTemplateSpec{Spec: corev1.PodSpec{
+		Containers: []corev1.Container{{Name: "a", Image: "b"}},
+		Volumes:    []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{}}}},
+	}}
+	seen := map[string]string{TemplateHash(&base): "the base"}
+	for name, change := range map[string]func(*corev1.PodTemplateSpec){
+		"resources of the pod": func(s *corev1.PodTemplateSpec) {
+			s.Spec.Resources = &corev1.ResourceRequirements{Limits: corev1.ResourceList{"cpu": resource.MustParse("1")}}
+		},
+		"hostname override": func(s *corev1.PodTemplateSpec) { s.Spec.HostnameOverride = ptr.To("h") },
+		"SELinux": func(s *corev1.PodTemplateSpec) {
+			s.Spec.SecurityContext = &corev1.PodSecurityContext{SELinuxChangePolicy: ptr.To(corev1.SELinuxChangePolicyRecursive)}
+		},
+		"stop signal": func(s *corev1.PodTemplateSpec) {
+			s.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{StopSignal: ptr.To(corev1.SIGTERM)}
+		},
+		"restart rules": func(s *corev1.PodTemplateSpec) {
+			s.Spec.Containers[0].RestartPolicyRules = []corev1.ContainerRestartRule{{Action: corev1.ContainerRestartRuleActionRestart}}
+		},
+		"certificate": func(s *corev1.PodTemplateSpec) {
+			s.Spec.Volumes[0].Projected.Sources = []corev1.VolumeProjection{{PodCertificate: &corev1.PodCertificateProjection{SignerName: "a/b"}}}
+		},
+	} {
+		changed := base.DeepCopy()
+		change(changed)
+		hash := TemplateHash(changed)
+		if other, ok := seen[hash]; ok {
+			t.Errorf("%s has the hash of %s", name, other)
+		}
+		seen[hash] = name
+	}
+}
+
+// fields.txt lists the fields of a template in v0.31.1, in their order. As long as those have the same names and order, and what
+// has been added is left out when it is not set, only creationTimestamp has to be put right.
+func TestFieldsAreThoseOfV031(t *testing.T) {
+	raw, err := os.ReadFile("testdata/fields.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	then, now := map[string][]string{}, map[string][]string{}
+	for lines, name := bufio.NewScanner(bytes.NewReader(raw)), ""; lines.Scan(); {
+		if field, ok := strings.CutPrefix(lines.Text(), "\t"); ok {
+			then[name] = append(then[name], strings.TrimPrefix(field, ",inline"))
+		} else {
+			name = lines.Text()
+		}
+	}
+	fields(reflect.TypeFor[corev1.PodTemplateSpec](), now)
+	if len(then) < 100 {
+		t.Errorf("there are %d types only", len(then))
+	}
+	for name, old := range then {
+		known := map[string]bool{}
+		for _, field := range old {
+			known[tag(field)] = true
+		}
+		var left []string
+		for _, field := range now[name] {
+			if known[tag(field)] {
+				left = append(left, strings.Replace(field, "creationTimestamp,omitempty,omitzero", "creationTimestamp,omitempty", 1))
+				continue
+			}
+			if kind := field[strings.Index(field, " ")+1:]; !strings.Contains(field, ",omitempty") || !omitted(kind) {
+				t.Errorf("%s: %s is new, and written when it is not set", name, field)
+			}
+		}
+		if diff := cmp.Diff(old, left); diff != "" {
+			t.Errorf("%s (-v0.31.1 +now):\n%s", name, diff)
+		}
+	}
+}
+
+func tag(field string) string {
+	name, _, _ := strings.Cut(field, ",")
+	name, _, _ = strings.Cut(name, " ")
+	return name
+}
+
+// omitted reports whether encoding/json leaves out an empty value of a type that has the option omitempty.
+func omitted(kind string) bool {
+	return strings.HasPrefix(kind, "*") || strings.HasPrefix(kind, "[]") || strings.HasPrefix(kind, "map[") ||
+		kind == "string" || kind == "bool" || strings.HasPrefix(kind, "int")
+}
+
+// fields lists by type the JSON names of the fields, with their options and types. Types that write themselves are left out, and
+// the option inline, which encoding/json does not know.
+func fields(of reflect.Type, into map[string][]string) {
+	for of.Kind() == reflect.Pointer || of.Kind() == reflect.Slice || of.Kind() == reflect.Map {
+		of = of.Elem()
+	}
+	marshaler := reflect.TypeFor[json.Marshaler]()
+	if of.Kind() != reflect.Struct || into[of.String()] != nil || of.Implements(marshaler) || reflect.PointerTo(of).Implements(marshaler) {
+		return
+	}
+	into[of.String()] = []string{}
+	for f := range of.Fields() {
+		into[of.String()] = append(into[of.String()], strings.TrimSuffix(f.Tag.Get("json"), ",inline")+" "+f.Type.String())
+	}
+	for f := range of.Fields() {
+		fields(f.Type, into)
 	}
 }

@@ -5,11 +5,13 @@ package hostupdate
 import (
 	"cmp"
 	"errors"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/utils/ptr"
 
 	"moult.dev/moult/api/v1alpha1"
@@ -111,3 +113,50 @@ func (w *World) attempt(n *corev1.Node, version string) string {
 
 // Hooks returns the hooks that turns wait for before and after the reboot.
 func (w *World) Hooks() v1alpha1.RebootHooks { return ptr.Deref(w.Host.Hooks, v1alpha1.RebootHooks{}) }
+
+// CompareVersions compares semantic versions. It is negative if a is older than b, positive if a is newer, and 0 if they are the same. A leading
+// v is ignored. A version that can't be parsed is older than any other.
+func CompareVersions(a, b string) int {
+	if a == b {
+		return 0
+	}
+	switch x, y := parse(a), parse(b); {
+	case x == nil && y == nil:
+		return strings.Compare(a, b)
+	case x == nil || y != nil && x.LessThan(y):
+		return -1
+	case y == nil || y.LessThan(x):
+		return 1
+	}
+	return 0
+}
+
+// parse reads a semantic version; nil if the text is none.
+func parse(text string) *version.Version {
+	v, _ := version.ParseSemantic(strings.TrimPrefix(text, "v"))
+	return v
+}
+
+// sameVersion reports whether two versions are known and the same.
+func sameVersion(a, b string) bool { return a != "" && b != "" && CompareVersions(a, b) == 0 }
+
+// oldestUpdateAPI is the first version of Bottlerocket whose Update API is complete.
+const oldestUpdateAPI = "0.4.1"
+
+// InterfaceLabel returns the label for the interface of a Node's host, by the OS image that the kubelet reports. It returns false if the
+// Node already has such a label, and for hosts that are neither Bottlerocket nor Thar.
+func InterfaceLabel(n *corev1.Node) (key, value string, ok bool) {
+	if _, _, labelled := v1alpha1.HostProtocolOf(n.Labels); labelled {
+		return "", "", false
+	}
+	image := n.Status.NodeInfo.OSImage
+	switch version := versionOf(image); {
+	case version != "" && CompareVersions(version, oldestUpdateAPI) < 0:
+		return v1alpha1.HostProtocols[0].InterfaceLabel, v1alpha1.InterfaceUpdog, true
+	case version != "":
+		return v1alpha1.HostProtocols[0].InterfaceLabel, v1alpha1.InterfaceUpdateAPI, true
+	case strings.HasPrefix(image, "Thar, ") || strings.HasPrefix(image, "Thar "):
+		return v1alpha1.HostProtocols[1].InterfaceLabel, v1alpha1.InterfaceUpdog, true
+	}
+	return "", "", false
+}

@@ -4,6 +4,7 @@ package replacement
 
 import (
 	"encoding/json"
+	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,4 +32,25 @@ func AbsentNodes(holder string, uid types.UID, turns []v1alpha1.MachineTurn) (al
 		all = append(all, n)
 	}
 	return all
+}
+
+// maxEvicted bounds how many controllers of evicted pods a turn records.
+const maxEvicted = 100
+
+// noteAbsent records the old Node of a turn that deletes first, until the replacement's Node exists: budgets count Nodes, and would not count a
+// deleted one. It is recorded before the Node is deleted.
+func (w *World) noteAbsent(t *Turn) {
+	n := w.oldNode(t)
+	going := t.Phase == v1alpha1.MachineLeaving || t.Phase == v1alpha1.MachineDeleting || t.Machine == ""
+	switch {
+	case t.Over || !t.DeletesFirst || n != nil && !going:
+		t.Absent = nil
+	case n != nil:
+		// An unreadable record counts as empty: budgets report it.
+		var evicted []string
+		_ = json.Unmarshal([]byte(n.Annotations[v1alpha1.AnnotationEvicted]), &evicted)
+		t.Absent = &v1alpha1.AbsentNode{Name: n.Name, Labels: maps.Clone(n.Labels), Evicted: evicted[:min(len(evicted), maxEvicted)]}
+	case t.Absent != nil && w.ReplacementNode(t) != nil && len(t.Absent.Evicted) == 0:
+		t.Absent = nil
+	}
 }
