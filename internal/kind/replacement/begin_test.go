@@ -84,6 +84,21 @@ func TestJudgeNode(t *testing.T) {
 	}
 }
 
+// A failed turn uses no budget, so the next one must ask for it: when it begins, and when it claims the node.
+func TestFailedIsNotClaimed(t *testing.T) {
+	s := newScene(v1alpha1.MachineClaiming)
+	s.Strategy = &v1alpha1.Strategy{Retries: &v1alpha1.Retries{Limit: 3, Backoff: &metav1.Duration{Duration: time.Second}}}
+	s.claim(func(c *v1alpha1.Claim) {
+		c.Machine, c.Failures = "old", 1
+		c.Failed = &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonReplacementFailed, Time: metav1.Time{Time: now.Add(-time.Minute)}}
+	})
+	p := s.JudgeNode(s.Nodes["n-old"], s.Rooms(nil))
+	s.Judge([]*Turn{s.turn})
+	if p.Unit.Claimed || s.turn.Unit.Claimed {
+		t.Errorf("claimed to begin: %t; claimed to claim: %t", p.Unit.Claimed, s.turn.Unit.Claimed)
+	}
+}
+
 // A turn that is tried again counts the failures before it, until something else is asked for.
 func TestBeginCountsFailures(t *testing.T) {
 	for attempt, want := range map[string]int32{"2": 3, "1": 0} {

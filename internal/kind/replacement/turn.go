@@ -220,7 +220,7 @@ func (w *World) advance(t *Turn) {
 // setUnit sets the unit of a turn.
 func (w *World) setUnit(t *Turn) {
 	n := w.oldNode(t)
-	t.Unit = rollout.Unit{Node: t.UnitName(), State: v1alpha1.UnitUpdating, Since: t.Since.Time, Claimed: n != nil && n.Claim != nil && !n.Claim.Skipped()}
+	t.Unit = rollout.Unit{Node: t.UnitName(), State: v1alpha1.UnitUpdating, Since: t.Since.Time, Claimed: n != nil && n.Claim != nil && !n.Claim.RecordsResult()}
 	u := &t.Unit
 	switch t.Phase {
 	case v1alpha1.MachineAdding, v1alpha1.MachineJoining, v1alpha1.MachineClaiming:
