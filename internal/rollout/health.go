@@ -4,6 +4,7 @@ package rollout
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -90,6 +91,14 @@ func (n *Node) ready() readiness {
 		return readiness{known: true}
 	}
 	return readiness{true, c.Status == corev1.ConditionTrue, c.LastTransitionTime.Time}
+}
+
+// EndTurn makes the node as it is after the turns of these claims: without them, drained, and ready.
+func (n *Node) EndTurn(ended func(v1alpha1.Claim) bool) {
+	n.Claims, n.Draining = slices.DeleteFunc(slices.Clone(n.Claims), ended), false
+	if !n.ready().ready {
+		n.readiness = readiness{known: true, ready: true}
+	}
 }
 
 // unmet returns why a node does not meet the requirements, and when the clock alone ends that. A healthy node has no Cause.

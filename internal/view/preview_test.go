@@ -61,12 +61,16 @@ func TestSchedule(t *testing.T) {
 		stuck   v1alpha1.Reason
 		without []string
 	}{
-		"one after the other":       {plan: measured(concurrency(1)), nodes: fleetOf(5), want: 5 * time.Minute},
-		"two at a time":             {plan: measured(concurrency(2)), nodes: fleetOf(5), want: 3 * time.Minute},
-		"what is updated is done":   {plan: measured(concurrency(1)), nodes: append(fleetOf(3, labelled(hash)), aNode("x")), want: time.Minute},
-		"what is under way counts":  {plan: measured(concurrency(1)), nodes: []corev1.Node{aNode("a"), aNode("b", claimed(begun))}, want: 80 * time.Second},
-		"what soaks counts":         {plan: measured(concurrency(1)), nodes: []corev1.Node{aNode("a"), aNode("b", claimed(soaking))}, want: 80 * time.Second},
-		"a budget is tighter":       {plan: measured(concurrency(5)), nodes: fleetOf(6), budgets: []v1alpha1.NodeDisruptionBudget{aBudget(atMost(3))}, want: 2 * time.Minute},
+		"one after the other":      {plan: measured(concurrency(1)), nodes: fleetOf(5), want: 5 * time.Minute},
+		"two at a time":            {plan: measured(concurrency(2)), nodes: fleetOf(5), want: 3 * time.Minute},
+		"what is updated is done":  {plan: measured(concurrency(1)), nodes: append(fleetOf(3, labelled(hash)), aNode("x")), want: time.Minute},
+		"what is under way counts": {plan: measured(concurrency(1)), nodes: []corev1.Node{aNode("a"), aNode("b", claimed(begun))}, want: 80 * time.Second},
+		"what soaks counts":        {plan: measured(concurrency(1)), nodes: []corev1.Node{aNode("a"), aNode("b", claimed(soaking))}, want: 80 * time.Second},
+		"a budget is tighter":      {plan: measured(concurrency(5)), nodes: fleetOf(6), budgets: []v1alpha1.NodeDisruptionBudget{aBudget(atMost(3))}, want: 2 * time.Minute},
+		"what reboots serves again": {
+			plan: measured(concurrency(1)), nodes: []corev1.Node{aNode("a"), aNode("b", claimed(begun), unready)}, budgets: []v1alpha1.NodeDisruptionBudget{aBudget(atMost(1))},
+			want: 80 * time.Second,
+		},
 		"another rollout has one":   {plan: measured(concurrency(5)), nodes: []corev1.Node{aNode("a"), aNode("b", claimed(other))}, want: 2 * time.Minute},
 		"a wave and then the rest":  {plan: measured(concurrency(9), waves(v1alpha1.Wave{Name: "canary", Size: size(1)})), nodes: fleetOf(5), want: 2 * time.Minute},
 		"a wave that soaks an hour": {plan: measured(concurrency(9), waves(v1alpha1.Wave{Size: size(1), Soak: &metav1.Duration{Duration: time.Hour}})), nodes: fleetOf(5), want: 62 * time.Minute},

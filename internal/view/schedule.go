@@ -76,7 +76,7 @@ func (c *Cluster) newSimulation(s rollout.Strategy, units []rollout.Unit, now ti
 			p.changeNode(n.Name, func(n *rollout.Node) { n.Unschedulable = false })
 		}
 		if slices.ContainsFunc(p.fleet.Nodes[n.Name].Claims, isOther) {
-			p.at(now.Add(turn), func() { p.release(n.Name, isOther) })
+			p.at(now.Add(turn), func() { p.changeNode(n.Name, func(n *rollout.Node) { n.EndTurn(isOther) }) })
 		}
 	}
 	return p
@@ -116,11 +116,6 @@ func (p *simulation) changeNode(name string, how func(*rollout.Node)) {
 	}
 }
 
-// release removes claims from a node.
-func (p *simulation) release(name string, is func(v1alpha1.Claim) bool) {
-	p.changeNode(name, func(n *rollout.Node) { n.Claims = slices.DeleteFunc(slices.Clone(n.Claims), is) })
-}
-
 // at lets something happen at a time.
 func (p *simulation) at(at time.Time, happen func()) { p.events = append(p.events, event{at, happen}) }
 
@@ -146,7 +141,7 @@ func (p *simulation) endTurns() {
 func (p *simulation) endTurn(u *rollout.Unit, at time.Time) {
 	p.at(at, func() {
 		u.State, u.Claimed = v1alpha1.UnitUpdated, false
-		p.release(u.Node, func(c v1alpha1.Claim) bool { return c.UID == p.strategy.UID })
+		p.changeNode(u.Node, func(n *rollout.Node) { n.EndTurn(func(c v1alpha1.Claim) bool { return c.UID == p.strategy.UID }) })
 	})
 }
 

@@ -31,6 +31,8 @@ type previewCommand struct {
 	turn   time.Duration
 
 	src *source.Source
+	// found are the ExtendedDaemonSets to preview, and the budgets of the file.
+	found source.Found
 }
 
 func newPreview(base command) *cobra.Command {
@@ -96,13 +98,12 @@ func (c *previewCommand) show(ctx context.Context, name string) error {
 		return err
 	}
 	now := c.clock.Now()
-	var found source.Found
 	for _, s := range subjects {
 		if eds, ok := s.object.(*edsv1.ExtendedDaemonSet); ok {
-			found.DaemonSets = append(found.DaemonSets, *eds)
+			c.found.DaemonSets = append(c.found.DaemonSets, *eds)
 		}
 	}
-	cluster, err := c.src.ReadCluster(ctx, found, nil, now)
+	cluster, err := c.src.ReadCluster(ctx, c.found, nil, now)
 	if err != nil {
 		return err
 	}

@@ -39,7 +39,7 @@ spec:
 // daemonInCluster is the manifest's ExtendedDaemonSet with another image, and its revision.
 func daemonInCluster(t *testing.T, image string, change ...func(*edsv1.ExtendedDaemonSet)) []runtime.Object {
 	t.Helper()
-	all, err := parse(strings.NewReader(strings.ReplaceAll(daemonManifest, "exporter:2", image)), 0)
+	all, err := new(previewCommand).parse(strings.NewReader(strings.ReplaceAll(daemonManifest, "exporter:2", image)))
 	if err != nil {
 		t.Fatal(err)
 	}

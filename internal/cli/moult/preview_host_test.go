@@ -33,7 +33,7 @@ spec:
 // hostInCluster is the manifest's NodeRollout as a cluster has it, whose turns take five minutes.
 func hostInCluster(t *testing.T, change ...func(*v1alpha1.NodeRollout)) *unstructured.Unstructured {
 	t.Helper()
-	all, err := parse(strings.NewReader(hostManifest), 0)
+	all, err := new(previewCommand).parse(strings.NewReader(hostManifest))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,7 +38,7 @@ func TestPreviewMachines(t *testing.T) {
 		previewPod("a", "cart-1"), previewPod("a", "bare-1", unmanaged), previewPod("a", "log-1", ofDaemonSet), previewPod("b", "cart-2"), podBudget("cart", "cart", 0),
 	}
 	there := func(change ...func(*v1alpha1.NodeRollout)) runtime.Object {
-		all, err := parse(strings.NewReader(machineManifest), 0)
+		all, err := new(previewCommand).parse(strings.NewReader(machineManifest))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -107,7 +107,7 @@ func podBudget(name, app string, allowed int32, options ...func(*policyv1.PodDis
 // inCluster is the manifest's Plan as a cluster has it, with a revision that its turns of ten minutes bring nodes to.
 func inCluster(t *testing.T, change ...func(*upgradev1.Plan)) *unstructured.Unstructured {
 	t.Helper()
-	all, err := parse(strings.NewReader(manifest), 0)
+	all, err := new(previewCommand).parse(strings.NewReader(manifest))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -296,6 +296,15 @@ func TestPreviewOfBlockedNodes(t *testing.T) {
 	}
 }
 
+// TestPreviewOfBudgetInFile: a budget of the file counts, in place of that of its name.
+func TestPreviewOfBudgetInFile(t *testing.T) {
+	in := manifest + "---\napiVersion: moult.dev/v1alpha1\nkind: NodeDisruptionBudget\nmetadata: {name: all}\nspec: {maxUnavailable: 0}\n"
+	got, err := preview(t, nil, []runtime.Object{previewNode("a")}, func(c *previewCommand) { c.In = strings.NewReader(in) }, "-")
+	if err != nil || !strings.Contains(got, "BudgetExhausted: budget all: ") {
+		t.Errorf("%v:\n%s", err, got)
+	}
+}
+
 func TestPreviewFails(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "plan.yaml")
 	if err := os.WriteFile(file, []byte(strings.Replace(manifest, "concurrency", "concurency", 1)), 0o600); err != nil {
@@ -334,7 +343,7 @@ func TestParse(t *testing.T) {
 		"apiVersion: upgrade.cattle.io/v1\nkind: Plan\nspec: {}": "the Plan has no metadata.name",
 		"a: [": "document 1",
 	} {
-		_, err := parse(strings.NewReader(text), 0)
+		_, err := new(previewCommand).parse(strings.NewReader(text))
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %v, want %s", text, err, want)
 		}

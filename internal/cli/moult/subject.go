@@ -140,7 +140,7 @@ func (c *previewCommand) read() ([]*subject, error) {
 		defer f.Close()
 		in, name = f, c.file
 	}
-	all, err := parse(in, c.turn)
+	all, err := c.parse(in)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("reading %s, %w", name, err)
@@ -150,8 +150,8 @@ func (c *previewCommand) read() ([]*subject, error) {
 	return all, nil
 }
 
-// parse reads the rollouts among the documents of a manifest. It ignores other kinds.
-func parse(in io.Reader, turn time.Duration) ([]*subject, error) {
+// parse reads the rollouts and budgets among the documents of a manifest. It ignores other kinds.
+func (c *previewCommand) parse(in io.Reader) ([]*subject, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(upgradev1.AddToScheme(scheme), edsv1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		return nil, err
@@ -174,7 +174,10 @@ func parse(in io.Reader, turn time.Duration) ([]*subject, error) {
 		if err != nil {
 			return nil, fmt.Errorf("document %d: %w", number, err)
 		}
-		s := newSubject(object, turn)
+		if b, ok := object.(*v1alpha1.NodeDisruptionBudget); ok {
+			c.found.Budgets = append(c.found.Budgets, *b)
+		}
+		s := newSubject(object, c.turn)
 		if s == nil {
 			continue
 		}

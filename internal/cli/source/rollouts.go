@@ -25,6 +25,8 @@ type Found struct {
 	Plans        []upgradev1.Plan
 	DaemonSets   []edsv1.ExtendedDaemonSet
 	NodeRollouts []v1alpha1.NodeRollout
+	// Budgets of a file, which count in place of those of their names.
+	Budgets []v1alpha1.NodeDisruptionBudget
 }
 
 // ReadRollouts returns the named rollouts, or all if there is no name. If no kind is named, it leaves out kinds that can't be listed,
@@ -106,6 +108,9 @@ func (src *Source) ReadCluster(
 	ctx context.Context, found Found, skip func(*edsv1.ExtendedDaemonSet) bool, now time.Time,
 ) (*view.Cluster, error) {
 	budgets, errBudgets := src.ReadBudgets(ctx)
+	budgets = append(slices.DeleteFunc(budgets, func(b v1alpha1.NodeDisruptionBudget) bool {
+		return slices.ContainsFunc(found.Budgets, func(f v1alpha1.NodeDisruptionBudget) bool { return f.Name == b.Name })
+	}), found.Budgets...)
 	nodes, errNodes := src.ReadNodes(ctx)
 	daemons, errDaemons := src.ReadDaemons(ctx, found.DaemonSets, skip)
 	otherDaemons, otherRollouts, errOthers := src.readOthers(ctx, found)
