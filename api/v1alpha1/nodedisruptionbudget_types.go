@@ -346,7 +346,7 @@ type UnavailableCause string
 const (
 	// CauseClaimed: a rollout has a claim on it.
 	CauseClaimed UnavailableCause = "Claimed"
-	// CauseUnschedulable: it is cordoned, and no rollout has a claim on it.
+	// CauseUnschedulable: it is cordoned, or is being removed from the cluster, and no rollout has a claim on it.
 	CauseUnschedulable UnavailableCause = "Unschedulable"
 	// CauseNotReady: it is not ready.
 	CauseNotReady UnavailableCause = "NotReady"

@@ -18,6 +18,7 @@ func TestLeft(t *testing.T) {
 		"0 pods left": {Pods: []Outcome{in("d", Skipped, ""), in("x", Gone, "")}},
 		"1 pod left":  {Pods: []Outcome{in("a", Terminating, ""), in("d", Skipped, "")}},
 		"3 pods left": {Pods: []Outcome{in("a", Evicted, ""), in("b", Terminating, ""), in("dns", Waiting, "later")}},
+		"1 pod left; pod web/a is still terminating":                          {Pods: []Outcome{in("a", Terminating, "")}, TimedOut: HaltOnTimeout},
 		"2 pods left; pod web/api is held by PodDisruptionBudget web/api: no": {Pods: []Outcome{in("a", Evicted, ""), held}},
 		"3 pods left; pod web/b can't be evicted: forbidden (and 1 more)":     {Pods: []Outcome{in("a", Evicted, ""), in("b", Failed, "forbidden"), held}},
 		"2 pods left; pod web/u has no controller":                            {Pods: []Outcome{in("a", Waiting, ""), in("u", Refused, "has no controller")}},

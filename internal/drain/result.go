@@ -130,7 +130,7 @@ func (r *Result) In(states ...State) []Outcome {
 const maxNamed = 5
 
 // Left describes in one line what remains on the node: the number of pods, the first one that is refused, blocked or
-// failed, and how many more are. If no pod remains, it names the volumes. Equal states give equal texts.
+// failed, or after a timeout any other, and how many more are. If no pod remains, it names the volumes. Equal states give equal texts.
 func (r *Result) Left() string {
 	left := len(r.In(Refused, Waiting, Blocked, Failed, Evicted, Terminating))
 	if left == 0 && len(r.Attached) > 0 {
@@ -145,7 +145,11 @@ func (r *Result) Left() string {
 	if left == 1 {
 		text = "1 pod left"
 	}
-	if held := r.In(Refused, Blocked, Failed); len(held) > 0 {
+	held := r.In(Refused, Blocked, Failed)
+	if len(held) == 0 && r.TimedOut != "" {
+		held = r.In(Terminating, Evicted, Waiting)
+	}
+	if len(held) > 0 {
 		text += "; " + held[0].String()
 		if more := len(held) - 1; more > 0 {
 			text += fmt.Sprintf(" (and %d more)", more)

@@ -64,7 +64,7 @@ func hasRecord(n *corev1.Node) bool { return n.Annotations[v1alpha1.AnnotationEv
 func NodeChanged(old, now client.Object) bool {
 	a, okA := old.(*corev1.Node)
 	b, okB := now.(*corev1.Node)
-	return !okA || !okB || !maps.Equal(a.Labels, b.Labels) || !maps.Equal(a.Annotations, b.Annotations) ||
+	return !okA || !okB || (a.DeletionTimestamp == nil) != (b.DeletionTimestamp == nil) || !maps.Equal(a.Labels, b.Labels) || !maps.Equal(a.Annotations, b.Annotations) ||
 		!equality.Semantic.DeepEqual(a.Spec, b.Spec) || !equality.Semantic.DeepEqual(a.Status, b.Status)
 }
 

@@ -142,8 +142,8 @@ func (b *Budget) unavailable(n *Node, now time.Time) (h Holder, end time.Time) {
 			return Holder{Cause: v1alpha1.CauseClaimed, By: c.Rollout, Message: "claimed by " + c.Rollout + sinceText(c.Since.Time), Since: c.Since.Time}, end
 		}
 	}
-	if n.Unschedulable {
-		return Holder{Cause: v1alpha1.CauseUnschedulable, Message: "unschedulable"}, end
+	if n.Unschedulable || n.Removal != "" {
+		return Holder{Cause: v1alpha1.CauseUnschedulable, Message: cmp.Or(n.Removal, "unschedulable")}, end
 	}
 	if h, end = b.Health.unmet(n, now); h.Cause == "" && n.ClaimError != "" {
 		h = Holder{Cause: v1alpha1.CauseUnreadable, Message: n.ClaimError}

@@ -176,6 +176,8 @@ type Node struct {
 	Labels     map[string]string
 	// Unschedulable is true when it is cordoned.
 	Unschedulable bool
+	// Removal says what is removing the Node from the cluster; empty for nothing.
+	Removal string
 	// Draining is true from the claim for a drain until the drain is complete. Until then the workloads gate can't see all
 	// evicted pods.
 	Draining bool
@@ -262,9 +264,22 @@ func NewNode(o *corev1.Node) *Node {
 	} else if _, err = v1alpha1.ParseEvicted(o.Annotations); err != nil && len(n.Claims) == 0 { // A turn that has begun replaces the record.
 		n.ClaimError = cannotRead(v1alpha1.AnnotationEvicted)
 	}
-	n.Draining = draining(o, n.Claims)
+	n.Draining, n.Removal = draining(o, n.Claims), removal(o)
 	n.readiness = n.ready()
 	return n
+}
+
+// removal says what is removing a Node from the cluster. Karpenter and the cluster autoscaler need not cordon it: they taint it.
+func removal(o *corev1.Node) string {
+	if o.DeletionTimestamp != nil {
+		return "being deleted"
+	}
+	for i := range o.Spec.Taints {
+		if key := o.Spec.Taints[i].Key; key == "ToBeDeletedByClusterAutoscaler" || key == "karpenter.sh/disrupted" {
+			return "being removed (taint " + key + ")"
+		}
+	}
+	return ""
 }
 
 // cannotRead says that an annotation of a Node can't be read. It does not quote the value or the decoder's error. So the statuses of the rollouts that

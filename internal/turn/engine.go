@@ -217,7 +217,13 @@ func (p *Pass[T]) Settle(ctx context.Context) error {
 		}
 	}
 	p.settled = p.settled || len(due) > 0
-	return Each(due, func(t T) error { return p.take(ctx, t) })
+	return Each(due, func(t T) error {
+		err := p.take(ctx, t)
+		if err != nil && !apierrors.IsConflict(err) {
+			t.Base().Trouble = err.Error()
+		}
+		return err
+	})
 }
 
 func (p *Pass[T]) take(ctx context.Context, t T) error {
@@ -233,6 +239,8 @@ func (p *Pass[T]) take(ctx context.Context, t T) error {
 		return p.Release(ctx, t)
 	case nodeturn.StepAdopt:
 		return p.claimNode(ctx, t)
+	case nodeturn.StepUnmark:
+		return p.Hold(ctx, t, *b.Claim) // Every write removes the mark of a cordon that is gone.
 	case nodeturn.StepTaint:
 		return node.Taint(ctx, p.Client, b.Node, p.Taint, true)
 	case nodeturn.StepUntaint:

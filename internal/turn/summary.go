@@ -42,7 +42,7 @@ func (p *Pass[T]) Summarize(phase func(T) (v1alpha1.Phase, time.Time, string)) S
 	for i := range p.Decision.Waiting {
 		waits[p.Decision.Waiting[i].Node] = &p.Decision.Waiting[i]
 	}
-	failed, retries := map[string]bool{}, false
+	failed, full, retries := map[string]bool{}, 0, false
 	var newest time.Time
 	for _, t := range p.Turns {
 		b := t.Base()
@@ -63,6 +63,9 @@ func (p *Pass[T]) Summarize(phase func(T) (v1alpha1.Phase, time.Time, string)) S
 		case state == v1alpha1.UnitFailed:
 			g.Counts.Failed++
 			failed[b.Unit.Node] = true
+			if wait != nil && wait.Holds {
+				full++
+			}
 			g.failures[b.Unit.Reason]++
 			if g.Failure == "" || b.Unit.Since.After(newest) {
 				g.Failure, newest = b.Unit.Message, b.Unit.Since
@@ -71,7 +74,7 @@ func (p *Pass[T]) Summarize(phase func(T) (v1alpha1.Phase, time.Time, string)) S
 		case holds:
 			g.Counts.Updating++
 			phase, since, message := phase(t)
-			g.Updating = append(g.Updating, b.TurnStatus(phase, since, message, wait))
+			g.Updating = append(g.Updating, b.TurnStatus(phase, since, cmp.Or(b.Trouble, message), wait))
 			g.started = append(g.started, v1alpha1.UnitStatus{Node: b.Unit.Node, Since: nodeturn.Stamp(b.Start())})
 		default:
 			g.Counts.Waiting++
@@ -81,11 +84,24 @@ func (p *Pass[T]) Summarize(phase func(T) (v1alpha1.Phase, time.Time, string)) S
 	g.Waiting, g.reasons = Waiting(&p.Decision, failed, &g.Progress)
 	if g.Counts.Updating == 0 && !retries { // Without a turn in progress it may be halted, or stuck.
 		g.Halted = p.Decision.Halted
-		// Failed units hold all slots, or the failure limit is exceeded, or no unit waits.
-		held := g.Counts.Waiting == 0 || g.Wait == v1alpha1.ReasonMaxConcurrent || g.Wait == v1alpha1.ReasonHalted
+		if wave := p.Decision.Wave; g.Halted == "" && wave != nil && wave.State == v1alpha1.WaveHalted {
+			g.Halted = wave.Message
+		}
+		// No unit waits, or failed units hold all slots or a budget.
+		_, total := nodeturn.Units(p.Turns)
+		held := g.Counts.Waiting == 0 || full > 0 && full >= p.Mechanism.Strategy(total).MaxConcurrent || g.Wait == v1alpha1.ReasonMaxConcurrent ||
+			g.Wait == v1alpha1.ReasonBudgetExhausted && p.usesUpBudget()
 		g.Stuck = g.Halted != "" || g.Counts.Failed > 0 && held
 	}
 	return g
+}
+
+// usesUpBudget reports whether a budget is used up by this rollout alone.
+func (p *Pass[T]) usesUpBudget() bool {
+	return slices.ContainsFunc(p.Seen.Fleet.Budgets, func(b rollout.Budget) bool {
+		a := b.Examine(&p.Seen.Fleet, p.Now)
+		return a.Limit > 0 && len(a.Holders) >= a.Limit && !slices.ContainsFunc(a.Holders, func(h rollout.Holder) bool { return h.By != p.Holder })
+	})
 }
 
 // Measure sets the metrics of the rollout's units, and whether the rollout comes before others that wait.

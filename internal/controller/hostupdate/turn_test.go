@@ -568,6 +568,8 @@ func judgements() []judgement {
 			seen{State: failed, Reason: v1alpha1.ReasonHostUpdateFailed, Message: "it broke; the host runs what it should; its node is not well: taint startup must be absent", Holds: true}},
 		{"failed, and not well, and a person asks again", sick, newNode(words(stabilize+"ready false"), runs("1.1.0"), holding(claimed(broken, changedAt, elsewise)), cordonedBy(self), booted("boot-2"), startup),
 			seen{State: failed, Reason: v1alpha1.ReasonHostUpdateFailed, Message: "it broke; the host runs what it should; its node is not well: taint startup must be absent", Holds: true}},
+		{"failed, and a person has lifted the cordon", sick, newNode(words(stabilize+"ready false"), runs("1.1.0"), holding(claimed(broken, changedAt)), annotated(v1alpha1.AnnotationCordonedBy, self), booted("boot-2"), startup),
+			seen{State: failed, Step: nodeturn.StepUnmark, Reason: v1alpha1.ReasonHostUpdateFailed, Message: "it broke; the host runs what it should; its node is not well: taint startup must be absent", Holds: true}},
 		{"failed, and well after all", sick, newNode(words(stabilize+"ready false"), runs("1.1.0"), holding(claimed(broken, changedAt)), cordonedBy(self), booted("boot-2")),
 			seen{State: done, Step: nodeturn.StepFinish, Reason: v1alpha1.ReasonHostUpdateFailed, Message: "it broke"}},
 		{"failed, and hooks have not answered", hooked, newNode(words(stabilize+"ready false"), runs("1.1.0"), holding(claimed(broken, changedAt)), cordonedBy(self), booted("boot-2"), labelled(v1alpha1.LabelAfterReboot, "true")),

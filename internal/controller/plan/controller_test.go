@@ -1094,6 +1094,45 @@ func TestReconcileWakesWhenANodeIsReadyForLongEnough(t *testing.T) {
 	}
 }
 
+// A rollout whose own failed node uses up a budget goes no further until a person acts.
+func TestReconcileFailureUsesUpBudget(t *testing.T) {
+	budget := &v1alpha1.NodeDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "all"}, Spec: v1alpha1.NodeDisruptionBudgetSpec{MaxUnavailable: ptr.To(intstr.FromInt32(1))}}
+	c := newCluster(t, newNode("node-1", ready(now)), newNode("node-2", ready(now)), budget, newPlan(func(p *upgradev1.Plan) {
+		p.Spec.Strategy = &v1alpha1.Strategy{MaxFailures: ptr.To(intstr.FromInt32(2)), Order: []v1alpha1.Order{{By: v1alpha1.OrderLabel, Key: corev1.LabelHostname}}}
+	}))
+	c.reconciles()
+	c.ends("node-1", failed)
+	c.reconciles()
+	c.expect("", "node-1", "")
+	if s := c.plan().Status; s.Condition(upgradev1.ConditionStalled).Status != metav1.ConditionTrue || s.Waiting[0].Reason != v1alpha1.ReasonBudgetExhausted {
+		t.Errorf("%+v", s)
+	}
+}
+
+// A later wave that halts, halts the rollout, also without maxFailures.
+func TestReconcileLaterWaveHalts(t *testing.T) {
+	c := newCluster(t, newNode("node-1", ready(now)), newNode("node-2", ready(now)), newNode("node-3", ready(now)), newPlan(func(p *upgradev1.Plan) {
+		one := ptr.To(intstr.FromInt32(1))
+		p.Spec.Concurrency = 3
+		p.Spec.Strategy = &v1alpha1.Strategy{
+			Waves: []v1alpha1.Wave{{Name: "canary", Size: one}, {Name: "second", Size: one}},
+			Order: []v1alpha1.Order{{By: v1alpha1.OrderLabel, Key: corev1.LabelHostname}},
+		}
+	}))
+	c.reconciles()
+	c.ends("node-1", succeeded)
+	c.reconciles()
+	c.ends("node-2", failed)
+	c.reconciles()
+	s := c.plan().Status
+	if stalled := s.Condition(upgradev1.ConditionStalled); stalled.Status != metav1.ConditionTrue || !strings.Contains(stalled.Message, "halted: in wave 2 (second) the change failed on node-2") {
+		t.Errorf("%+v", stalled)
+	}
+	if len(s.History) == 0 || s.History[0].HaltedAt == nil {
+		t.Errorf("the history is %+v", s.History)
+	}
+}
+
 // A turn that takes too long fails, what it runs is stopped, and it is tried again when the strategy says so, so often.
 func TestReconcileTurnTimeoutAndRetries(t *testing.T) {
 	c := newCluster(t, newNode("node-1"), newPlan(func(p *upgradev1.Plan) {

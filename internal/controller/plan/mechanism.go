@@ -55,8 +55,8 @@ func (j jobs) Start(t *plan.Unit) *turn.Write {
 	write := &turn.Write{Claim: j.w.NewClaim(t)}
 	if t.Step != nodeturn.StepAdopt {
 		write.Then = func() { t.Job, t.Pending = nil, true }
-		if j.w.Plan.Status.RolledBack != nil { // The label is of the revision to which the turn returns, and is not true any more.
-			write.Also = []node.Also{node.Labelling(map[string]*string{j.w.Label: nil})}
+		if j.w.Plan.Status.RolledBack != nil { // The label is of the revision to which the turn returns. A selector may want it to exist.
+			write.Also = []node.Also{node.Labelling(map[string]*string{j.w.Label: ptr.To("")})}
 		}
 	}
 	return write
@@ -80,8 +80,6 @@ func (j jobs) Take(ctx context.Context, t *plan.Unit) error {
 		return j.Cordon(ctx, t, t.Claim.Drains && spec != nil, also...)
 	case plan.StepDrain:
 		return j.drainNode(ctx, t)
-	case plan.StepUnmark:
-		return j.Hold(ctx, t, *t.Claim) // Every write removes the mark of a cordon that is gone.
 	default:
 		return nil
 	}
@@ -119,8 +117,7 @@ func (j jobs) Finish(t *plan.Unit) turn.Write {
 
 // Fail leaves the node cordoned, so that a person can inspect it. If the drain was not complete, the node is unchanged and is uncordoned.
 func (j jobs) Fail(t *plan.Unit) turn.Write {
-	undrained := t.Claim.Drains && t.Claim.Cordoned != nil && t.Claim.Drained == nil
-	return turn.Write{Restore: undrained, Then: func() {
+	return turn.Write{Restore: t.Claim.Undrained(), Then: func() {
 		j.Happened(events.PlanJobFailed(j.w.Plan, t.Failure.Message))
 	}}
 }

@@ -80,6 +80,9 @@ func TestRollback(t *testing.T) {
 	all := []string{"node-1", "node-2", "node-3"}
 	c.runs("v1", all...)
 	c.expect("node-1 node-2 node-3", "node-1 node-2 node-3", "")
+	if _, ok := c.node("node-2").Labels[upgradev1.LabelPlanHash(name)]; !ok {
+		t.Error("a node has lost its label of the Plan, by which a selector may select it")
+	}
 	s := c.plan().Status
 	if s.LatestVersion != "v1" || s.LatestHash != s.LastComplete.Hash || s.RolledBack == nil || s.RolledBack.Version != "v2" || s.RolledBack.Hash == s.LatestHash {
 		t.Errorf("the status is %+v", s)

@@ -220,6 +220,19 @@ func TestCountProgress(t *testing.T) {
 			},
 			complete: "False JobFailed: a broke",
 		},
+		// Its opening changes nothing.
+		"failures hold every slot, and the window is closed": {
+			plan: []func(*upgradev1.Plan){closed, func(p *upgradev1.Plan) { p.Spec.Concurrency = 1 }},
+			build: func(f *picture) {
+				f.turning(newNode("a"), failedAt(time.Minute, "a broke"), failed)
+				f.add(newNode("b"))
+			},
+			want: status.Progress{
+				Ready: true, Counts: v1alpha1.UnitCounts{Total: 2, Failed: 1, Waiting: 1}, Failure: "a broke", Wait: v1alpha1.ReasonOutsideWindow,
+				WaitMessage: "current time is not within configured window, it opens at 2026-11-20T22:00:00Z", Stuck: true,
+			},
+			complete: "False JobFailed: a broke",
+		},
 		"all that is left has failed": {
 			build:    func(f *picture) { f.turning(newNode("a"), failedAt(time.Minute, "a broke"), failed) },
 			want:     status.Progress{Ready: true, Counts: v1alpha1.UnitCounts{Total: 1, Failed: 1}, Failure: "a broke", Stuck: true},

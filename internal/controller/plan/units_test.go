@@ -347,7 +347,7 @@ func judgements() map[string]judgement {
 			node:   []func(*corev1.Node){annotated(v1alpha1.AnnotationCordonedBy, self)},
 			claims: claims(claimed()),
 			jobs:   newJobs(),
-			want:   &judged{State: updating, Step: plan.StepUnmark, Job: "job-node-1", Since: since, Attempt: asked},
+			want:   &judged{State: updating, Step: nodeturn.StepUnmark, Job: "job-node-1", Since: since, Attempt: asked},
 		},
 		"running, and cordoned": {
 			node:   []func(*corev1.Node){annotated(v1alpha1.AnnotationCordonedBy, self), unschedulable},
@@ -728,7 +728,7 @@ func TestTurnsAwaitOperator(t *testing.T) {
 		"cordoned":                    {claim: cordoned, pod: waiting("drain"), want: plan.StepDrain},
 		"cordoned, and no more":       {claim: func(c *v1alpha1.Claim) { cordoned(c); c.Drains = false }, pod: waiting("cordon")},
 		"drained":                     {claim: func(c *v1alpha1.Claim) { cordoned(c); c.Drained = ptr.To(ago(0)) }, pod: waiting("drain")},
-		"uncordoned by a person":      {node: annotated(v1alpha1.AnnotationCordonedBy, self), claim: cordoned, pod: waiting("drain"), want: plan.StepUnmark},
+		"uncordoned by a person":      {node: annotated(v1alpha1.AnnotationCordonedBy, self), claim: cordoned, pod: waiting("drain"), want: nodeturn.StepUnmark},
 		"preparing":                   {pod: waiting("prepare")},
 		"without a pod":               {},
 		"past it":                     {pod: ended},

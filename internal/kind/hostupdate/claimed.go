@@ -38,6 +38,7 @@ func (w *World) judgeClaimed(t *Unit) {
 	default:
 		w.judgePreparing(t)
 	}
+	t.Unmark()
 }
 
 // isWanted reports whether the rollout still wants the version of the turn.

@@ -37,6 +37,8 @@ const (
 	StepFinish Step = "finish"
 	// StepRelease: release the node. The rollout does not want the change any more.
 	StepRelease Step = "release"
+	// StepUnmark: remove the mark of a cordon that a person has lifted.
+	StepUnmark Step = "unmark"
 	// StepTaint: add the taint of outdated nodes.
 	StepTaint Step = "taint"
 	// StepUntaint: remove that taint.
@@ -59,8 +61,8 @@ type Turn struct {
 	Unreadable bool
 	// Failure is why the turn fails, for StepFail.
 	Failure v1alpha1.ClaimFailure
-	// Message says what the turn waits for.
-	Message string
+	// Message says what the turn waits for, and Trouble why its step could not be taken.
+	Message, Trouble string
 	// SoakEnd is when the node will have soaked, for StepSoak.
 	SoakEnd time.Time
 	// Wake is when the clock alone changes the step, or zero.
@@ -104,6 +106,16 @@ func (t *Turn) DrainMessage(holder string) string {
 		}
 	}
 	return ""
+}
+
+// Unmark sets StepUnmark if a person has lifted the cordon of a turn, and the turn needs no other step. So a later cordon is that person's.
+func (t *Turn) Unmark() bool {
+	_, marked := t.Node.Annotations[v1alpha1.AnnotationCordonedBy]
+	if t.Step != StepNone || !marked || t.Node.Spec.Unschedulable {
+		return false
+	}
+	t.Step = StepUnmark
+	return true
 }
 
 // WakeAt requests a reconcile at this time. A zero time requests nothing.

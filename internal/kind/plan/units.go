@@ -26,7 +26,6 @@ const (
 	StepCordon nodeturn.Step = "cordon" // cordon the node: the Job's pod waits for that
 	StepDrain  nodeturn.Step = "drain"  // run one pass of the drain: the Job's pod waits until it is complete
 	StepVerify nodeturn.Step = "verify" // record in the claim that the Job has succeeded, while the node is not healthy
-	StepUnmark nodeturn.Step = "unmark" // remove the mark of a cordon that a person has lifted
 )
 
 // The containers that cordon or drain the node of a Job.
@@ -147,8 +146,11 @@ func (w *World) judge(t *Unit) {
 // revision before that.
 func (w *World) hasTriedFailed(t *Unit) bool {
 	failed, c := w.Plan.Status.RolledBack, t.Claim
-	undrained := c != nil && c.Failed != nil && (c.Failed.Reason == v1alpha1.ReasonDrainTimeout || c.Failed.Reason == v1alpha1.ReasonDrainRefused)
-	return failed != nil && c != nil && c.Revision == failed.Hash && !undrained
+	if failed == nil || c == nil || c.Revision != failed.Hash {
+		return false
+	}
+	f := c.Failed
+	return f == nil || f.Reason != v1alpha1.ReasonDrainTimeout && f.Reason != v1alpha1.ReasonDrainRefused && !c.Undrained()
 }
 
 // judgeClaimed judges a node in a turn. unwanted is true if the Plan does not want to change the node.
@@ -162,7 +164,7 @@ func (w *World) judgeClaimed(t *Unit, unwanted bool) {
 		t.ShowFailure(nil)
 	case !w.Ready:
 		if t.end != nil {
-			t.jobFailed()
+			t.jobFailed(w)
 		}
 	case !t.Counted || unwanted:
 		t.Step = nodeturn.StepRelease
@@ -179,10 +181,8 @@ func (w *World) judgeClaimed(t *Unit, unwanted bool) {
 	if t.Step != nodeturn.StepNone {
 		return
 	}
-	_, marked := t.Node.Annotations[v1alpha1.AnnotationCordonedBy]
 	switch c := t.Claim; {
-	case marked && !t.Node.Spec.Unschedulable:
-		t.Step = StepUnmark
+	case t.Unmark():
 	case !w.Ready || !t.awaitsOperator(w):
 	case c.Cordoned == nil:
 		t.Step = StepCordon
@@ -304,7 +304,7 @@ func (t *Unit) judgeWithJob(w *World) {
 	current := w.isCurrent(t.Job)
 	switch {
 	case t.end != nil:
-		t.jobFailed()
+		t.jobFailed(w)
 		if current {
 			// The Job is up to date, so its failure counts for the current Plan, also after changes that do not affect the Job.
 			t.Claim.Attempt = w.Attempt(t.Node)
@@ -321,14 +321,23 @@ func (t *Unit) judgeWithJob(w *World) {
 		if podless := t.Job.CreationTimestamp.Add(podPatience); t.Pod == nil && podless.After(w.Now) {
 			t.WakeAt(podless)
 		}
-		t.Expire(w.Plan.Spec.Strategy, "what runs on it is stopped", w.Now)
+		t.Expire(w.Plan.Spec.Strategy, "what runs on it is stopped"+t.undrained(w), w.Now)
 	}
 }
 
 // jobFailed fails a turn whose Job has failed.
-func (t *Unit) jobFailed() {
+func (t *Unit) jobFailed(w *World) {
 	message := fmt.Sprintf("Job %s/%s failed on Node %s: %s: %s", t.Job.Namespace, t.Job.Name, t.Node.Name, t.end.Reason, t.end.Message)
-	t.Fail(v1alpha1.ReasonJobFailed, message, t.end.LastTransitionTime.Time)
+	t.Fail(v1alpha1.ReasonJobFailed, message+t.undrained(w), t.end.LastTransitionTime.Time)
+}
+
+// undrained says what holds the drain of a turn that ends before its drain is over.
+func (t *Unit) undrained(w *World) string {
+	held := t.DrainMessage(w.Holder)
+	if !t.Claim.Undrained() || held == "" {
+		return ""
+	}
+	return "; the drain was not over: " + held
 }
 
 // finish judges a turn whose Job has succeeded. Its node must be healthy and soak before the turn ends.
