@@ -148,8 +148,8 @@ func ofReplicaSet(r *edsv1.ExtendedDaemonSetReplicaSet) []metric {
 		{"ers_status_available", "Pods of this revision that are available.", int64(s.Available), nil},
 		{"ers_status_ignored_unresponsive_nodes", helpIgnored, int64(s.IgnoredUnresponsiveNodes), nil},
 		{
-			"ers_status_canary_failed", "1 when this revision's canary has failed.",
-			oneIf(edsv1.IsConditionTrue(s.Conditions, edsv1.ConditionCanaryFailed)), nil,
+			"ers_status_canary_failed", "1 from when this revision's canary has failed until it is reset or the template changes.",
+			oneIf(edsv1.IsConditionTrue(s.Conditions, edsv1.ConditionCanaryFailed) && s.Status != edsv1.ReplicaSetUnknown), nil,
 		},
 	}
 }

@@ -130,7 +130,7 @@ func previousRevision(
 		case r.DeletionTimestamp != nil, sameTemplate(&r.Spec.Template, &eds.Spec.Template):
 		case r.Name == eds.Status.ActiveReplicaSet:
 			return r, nil
-		case canaryFailure(r) == nil && (best == nil || !lastActive(r).Before(lastActive(best))):
+		case canaryFailure(r) == nil && !lastActive(r).IsZero() && (best == nil || !lastActive(r).Before(lastActive(best))):
 			best = r
 		}
 	}

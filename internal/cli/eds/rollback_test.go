@@ -78,6 +78,7 @@ func TestEarlier(t *testing.T) {
 		"before the operator has seen it": {
 			eds: templated("new", "foo-c"), revisions: rolled, want: "foo-c",
 		},
+		"never active":      {eds: templated("a", "foo-a"), revisions: revisions{revision("a", active(metav1.ConditionTrue, time.Hour)), revision("b")}, err: none},
 		"none before":       {eds: templated("a", "foo-a"), revisions: revisions{revision("a")}, err: none},
 		"none at all":       {eds: templated("a", ""), err: none},
 		"not one that goes": {eds: templated("b", "foo-b"), revisions: revisions{deleted, revision("b")}, err: none},

@@ -38,8 +38,8 @@ func (c *command) newWait() *cobra.Command {
 	cmd := c.one(&cobra.Command{
 		Use:   "wait [ExtendedDaemonSet name]",
 		Short: "Wait until the pods are up to date; fail if they will not be",
-		Long: `Wait until no canary runs, and more than --percent of the pods have the template of the spec, or fewer than --min do not.
-A pod that a node should have, but does not have yet, is not up to date. With --percent 100, all pods must also be available.
+		Long: `Wait until no canary runs, and more than --percent of the pods have the template of the spec, or fewer than --min do not,
+where there are more than --min. A pod that a node should have, but does not have yet, is not up to date. With --percent 100, all pods must also be available.
 
 It fails at once when the canary has failed, or the rollout is stalled, paused or frozen. It also fails after --timeout. It waits
 for a canary that is paused, or must be validated.`,
@@ -50,7 +50,7 @@ for a canary that is paused, or must be validated.`,
 	flags := cmd.Flags()
 	flags.DurationVar(&w.timeout, "timeout", 2*time.Hour, "How long to wait, such as 30m; 0 waits for ever. Overrides $"+envTimeout+".")
 	flags.Float64Var(&w.enough.percent, "percent", 95, "More than this percentage of the pods must be up to date; 100 is all, and available. Overrides $"+envPercent+".")
-	flags.Int32Var(&w.enough.min, "min", 10, "Or fewer pods than this are not up to date. Overrides $"+envMin+".")
+	flags.Int32Var(&w.enough.min, "min", 10, "Or fewer pods than this are not up to date, where there are more. Overrides $"+envMin+".")
 	return cmd
 }
 

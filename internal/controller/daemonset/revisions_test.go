@@ -27,6 +27,7 @@ func TestPrune(t *testing.T) {
 		"the youngest":                         {until(3 * time.Hour), until(2 * time.Hour), until(time.Minute), 1, []string{"foo-c", "foo-new"}},
 		"one that was gone back to":            {until(time.Minute), until(2 * time.Hour), until(3 * time.Hour), 1, []string{"foo-a", "foo-new"}},
 		"one that was never active by its age": {until(time.Minute), nil, until(time.Hour), 2, []string{"foo-a", "foo-c", "foo-new"}},
+		"one that never was active goes first": {until(3 * time.Hour), nil, nil, 1, []string{"foo-a", "foo-new"}},
 		"all that there is room for":           {until(time.Minute), nil, until(time.Hour), 3, []string{"foo-a", "foo-b", "foo-c", "foo-new"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -109,6 +109,8 @@ type Verdict struct {
 	CannotStartMessage string
 	// FirstRestart and LastRestart are of all pods that the canary had; zero when none restarted.
 	FirstRestart, LastRestart time.Time
+	// RestartMessage names the pod that restarted last, unless it is gone.
+	RestartMessage string
 }
 
 // finding is why a canary fails or pauses.
@@ -137,6 +139,9 @@ func JudgeCanary(c *edsv1.ExtendedDaemonSetSpecStrategyCanary, nodes []*NodeStat
 		}
 		if state.Restarts > worst.Restarts {
 			worst, worstNode = state, n.Node.Name
+		}
+		if !at.Before(v.LastRestart) {
+			v.RestartMessage = "Pod " + n.Current.Name + " restarting with reason: " + string(state.RestartReason)
 		}
 		v.FirstRestart, v.LastRestart = rollout.Earlier(v.FirstRestart, at), rollout.Later(v.LastRestart, at)
 	}

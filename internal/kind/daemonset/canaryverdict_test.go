@@ -464,10 +464,17 @@ func TestJudge(t *testing.T) {
 		if (got.CannotStart == "") != (got.CannotStartMessage == "") {
 			t.Errorf("%s: %q is told as %q", name, got.CannotStart, got.CannotStartMessage)
 		}
-		got.CannotStartMessage = ""
+		got.CannotStartMessage, got.RestartMessage = "", ""
 		if diff := cmp.Diff(tc.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
+	}
+}
+
+func TestJudgeNamesThePodThatRestartedLast(t *testing.T) {
+	pods := []*NodeState{canaryPod("n1", hasRestarted(9, time.Minute)), canaryPod("n2", hasRestarted(1, time.Second))}
+	if got := judged(&canary{}, pods, CanaryHistory{}, now).RestartMessage; got != "Pod foo-n2 restarting with reason: OOMKilled" {
+		t.Errorf("it says %q", got)
 	}
 }
 

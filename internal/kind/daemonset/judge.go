@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/internal/rollout"
@@ -183,8 +184,8 @@ func (j *Judge) Successor() *ReplicaSet {
 	return j.Target
 }
 
-// Idle returns the ReplicaSets to delete: they have no pods, and exceed revisionHistoryLimit. The longest inactive ones are deleted
-// first, so the last good one stays.
+// Idle returns the ReplicaSets to delete: they have no pods, and exceed revisionHistoryLimit. Those that never were active are
+// deleted first, and then the longest inactive ones, so the last good one stays.
 func (j *Judge) Idle() []*ReplicaSet {
 	idle := slices.DeleteFunc(slices.Clone(j.Owned), func(rs *ReplicaSet) bool {
 		return rs == j.Active || rs == j.Target || j.counts(rs.Name).All != 0
@@ -193,12 +194,9 @@ func (j *Judge) Idle() []*ReplicaSet {
 	return idle[:max(0, len(idle)-int(*j.Spec.RevisionHistoryLimit))]
 }
 
-// lastActive returns when a revision became active or was replaced, or its creation time if it was never active.
+// lastActive returns when a revision became active or was replaced; zero if it never was active.
 func lastActive(rs *ReplicaSet) time.Time {
-	if c := edsv1.FindCondition(rs.Status.Conditions, edsv1.ConditionActive); c != nil {
-		return c.LastTransitionTime.Time
-	}
-	return rs.CreationTimestamp.Time
+	return ptr.Deref(edsv1.FindCondition(rs.Status.Conditions, edsv1.ConditionActive), edsv1.Condition{}).LastTransitionTime.Time
 }
 
 // Annotated reports whether an annotation of the ExtendedDaemonSet is "true".

@@ -333,7 +333,7 @@ func (j *Judge) ReplicaSetStatus(rs *ReplicaSet) edsv1.ExtendedDaemonSetReplicaS
 // ExtendedDaemonSet does the same.
 func setRestarting(conditions *[]edsv1.Condition, v Verdict) {
 	c := findOrAdd(conditions, edsv1.ConditionPodRestarting)
-	c.Status, c.Reason = metav1.ConditionTrue, string(v.Reason)
+	c.Status, c.Reason, c.Message = metav1.ConditionTrue, string(v.Reason), cmp.Or(v.RestartMessage, c.Message)
 	c.LastTransitionTime, c.LastUpdateTime = metav1.NewTime(v.FirstRestart.Truncate(time.Second)), metav1.NewTime(v.LastRestart.Truncate(time.Second))
 }
 
