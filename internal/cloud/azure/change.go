@@ -29,6 +29,8 @@ type memory struct {
 	Newest time.Time `json:"newest,omitzero"`
 	// Resume is the SDK's token to poll Azure's own operation; empty where it is not known.
 	Resume string `json:"resume,omitempty"`
+	// Again is how often a deletion was sent again.
+	Again int `json:"again,omitempty"`
 }
 
 // Plan implements cloud.Driver.

@@ -15,7 +15,7 @@ import (
 	"moult.dev/moult/internal/cloud"
 )
 
-// submitDelete deletes the machines that still exist. Azure refuses a request that names a missing machine, and never uses an id again.
+// submitDelete deletes the machines that still exist. Azure refuses a request that names a missing machine.
 func (s *scaleSet) submitDelete(ctx context.Context, m *memory) error {
 	for ids := m.Delete; ; {
 		poller, err := s.sets.BeginDeleteInstances(ctx, s.group, s.name,
@@ -56,6 +56,9 @@ func (s *scaleSet) members(ctx context.Context, ids []string) (staying, leaving 
 	return staying, leaving, err
 }
 
+// mostAgain is how often a deletion is sent again that another change of the scale set has ended.
+const mostAgain = 5
+
 // followDelete reads whether the machines are gone.
 func (s *scaleSet) followDelete(ctx context.Context, m *memory) (over bool, err error) {
 	// The scale set is read before the machines, so that these are not older.
@@ -73,7 +76,11 @@ func (s *scaleSet) followDelete(ctx context.Context, m *memory) (over bool, err 
 		return true, nil
 	}
 	over, why, err := s.failure(ctx, m)
-	if over {
+	switch {
+	case over && strings.HasPrefix(why, "OperationPreempted") && m.Again < mostAgain:
+		m.Again++
+		return false, s.submitDelete(ctx, m) // Another change of the scale set has ended this one.
+	case over:
 		m.Fail(cloud.KindOfAnswer(rules, why, cloud.KindFailed),
 			fmt.Sprintf("deleting machines %s of scale set %s, %s", strings.Join(staying, " "), s.name, cmp.Or(why, "Azure has not done it")))
 	}

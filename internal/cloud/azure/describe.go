@@ -44,7 +44,7 @@ func describe(name string, set *armcompute.VirtualMachineScaleSet) cloud.Set {
 		Name: name, Image: image, ImageName: cloud.LastPart(image), Model: model(set), Version: cloud.Value(set.Etag), Busy: busyReason(set), Unfit: unfitReason(set),
 		Overprovisions: cloud.Value(set.Properties.Overprovision), Capacity: int(cloud.Value(cloud.Value(set.SKU).Capacity)),
 	}
-	if cloud.Value(set.Properties.SinglePlacementGroup) && cloud.Value(set.Properties.OrchestrationMode) != armcompute.OrchestrationModeFlexible {
+	if cloud.Value(set.Properties.SinglePlacementGroup) && !isFlexible(set) {
 		described.Max = 100 // Azure puts no more machines in a single placement group.
 	}
 	if tag, ok := tagOf(set, cloud.TagMax); ok {
@@ -63,12 +63,12 @@ func imageOf(set *armcompute.VirtualMachineScaleSet) *armcompute.ImageReference 
 	return cloud.Value(storageOf(set)).ImageReference
 }
 
-// model is a hash of what new machines are made of.
+// model is a hash of what new machines are made of. Azure's cloud provider writes load balancers into the network profile.
 func model(set *armcompute.VirtualMachineScaleSet) string {
 	sku, profile := cloud.Value(set.SKU), set.Properties.VirtualMachineProfile
 	if profile != nil {
 		profile = to.Ptr(*profile)
-		profile.TimeCreated = nil
+		profile.TimeCreated, profile.NetworkProfile = nil, nil
 	}
 	text, _ := json.Marshal(struct { // Plain data always encodes.
 		Size, Tier string

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v8"
 
@@ -21,29 +22,70 @@ func (s *scaleSet) Machines(ctx context.Context) ([]cloud.Machine, error) {
 	return s.machinesSeen.Read(s.name, func() ([]cloud.Machine, error) { return s.list(ctx) })
 }
 
-// list reads all machines.
+// list reads all machines. Those of a flexible scale set are virtual machines of their own, and are listed as such.
 func (s *scaleSet) list(ctx context.Context) ([]cloud.Machine, error) {
-	options := &armcompute.VirtualMachineScaleSetVMsClientListOptions{Expand: to.Ptr("instanceView")}
+	set, err := s.get(ctx)
+	if err != nil {
+		return nil, err
+	}
 	var machines []cloud.Machine
-	var set *armcompute.VirtualMachineScaleSet
-	for pager := s.machines.NewListPager(s.group, s.name, options); pager.More(); {
-		page, err := pager.NextPage(ctx)
-		if err != nil {
-			return nil, classify("listing the machines of scale set "+s.name, err)
-		}
-		for _, vm := range page.Value {
-			if vm == nil || vm.Properties == nil {
-				continue
-			}
-			if vm.Properties.LatestModelApplied == nil && set == nil {
-				if set, err = s.get(ctx); err != nil {
-					return nil, err
-				}
-			}
+	add := func(vm *armcompute.VirtualMachineScaleSetVM) {
+		if vm != nil && vm.Properties != nil {
 			machines = append(machines, s.machine(vm, set))
 		}
 	}
+	if isFlexible(set) {
+		options := &armcompute.VirtualMachinesClientListOptions{
+			Filter: to.Ptr("'virtualMachineScaleSet/id' eq '" + cloud.Value(set.ID) + "'"), Expand: to.Ptr(armcompute.ExpandTypeForListVMsInstanceView),
+		}
+		err = each(ctx, s.singles.NewListPager(s.group, options), func(page armcompute.VirtualMachinesClientListResponse) {
+			for _, vm := range page.Value {
+				add(asMember(vm))
+			}
+		})
+	} else {
+		options := &armcompute.VirtualMachineScaleSetVMsClientListOptions{Expand: to.Ptr("instanceView")}
+		err = each(ctx, s.machines.NewListPager(s.group, s.name, options), func(page armcompute.VirtualMachineScaleSetVMsClientListResponse) {
+			for _, vm := range page.Value {
+				add(vm)
+			}
+		})
+	}
+	if err != nil {
+		return nil, classify("listing the machines of scale set "+s.name, err)
+	}
 	return machines, nil
+}
+
+// each reads all pages.
+func each[T any](ctx context.Context, pager *runtime.Pager[T], do func(T)) error {
+	for pager.More() {
+		page, err := pager.NextPage(ctx)
+		if err != nil {
+			return err
+		}
+		do(page)
+	}
+	return nil
+}
+
+func isFlexible(set *armcompute.VirtualMachineScaleSet) bool {
+	return cloud.Value(set.Properties.OrchestrationMode) == armcompute.OrchestrationModeFlexible
+}
+
+// asMember is a virtual machine of a flexible scale set as one of a uniform set. Its name is its id.
+func asMember(vm *armcompute.VirtualMachine) *armcompute.VirtualMachineScaleSetVM {
+	p := cloud.Value(vm).Properties
+	if p == nil {
+		return nil
+	}
+	return &armcompute.VirtualMachineScaleSetVM{
+		InstanceID: vm.Name, Name: vm.Name, Location: vm.Location, Zones: vm.Zones,
+		Properties: &armcompute.VirtualMachineScaleSetVMProperties{
+			ProvisioningState: p.ProvisioningState, TimeCreated: p.TimeCreated, OSProfile: p.OSProfile, StorageProfile: p.StorageProfile,
+			InstanceView: &armcompute.VirtualMachineScaleSetVMInstanceView{Statuses: cloud.Value(p.InstanceView).Statuses},
+		},
+	}
 }
 
 // machine is a machine as a rollout needs it. The image of the scale set is compared if Azure does not report whether a machine has the latest model.
@@ -138,19 +180,18 @@ func (c *Cloud) Find(ctx context.Context, providerIDs []string) (map[string]stri
 	if len(singles) == 0 {
 		return found, nil
 	}
-	for pager := c.singles.NewListPager(c.group, nil); pager.More(); {
-		page, err := pager.NextPage(ctx)
-		if err != nil {
-			return nil, classify("listing the machines of resource group "+c.group, err)
-		}
+	err := each(ctx, c.singles.NewListPager(c.group, nil), func(page armcompute.VirtualMachinesClientListResponse) {
 		for _, m := range page.Value {
 			set := cloud.Value(cloud.Value(cloud.Value(m).Properties).VirtualMachineScaleSet).ID
 			if providerID, ok := singles[strings.ToLower(cloud.Value(cloud.Value(m).Name))]; ok && set != nil {
 				found[providerID] = cloud.LastPart(*set)
 			}
 		}
+	})
+	if err != nil {
+		err = classify("listing the machines of resource group "+c.group, err)
 	}
-	return found, nil
+	return found, err
 }
 
 // isOwn reports whether an id's subscription and group are this Cloud's.

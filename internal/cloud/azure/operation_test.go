@@ -501,6 +501,20 @@ func TestAddFails(t *testing.T) {
 	}
 }
 
+// TestDeleteIsPreempted: another change of the scale set ends a deletion, which is then sent again, but not for ever.
+func TestDeleteIsPreempted(t *testing.T) {
+	for times, want := range map[int]cloud.Kind{2: "", 9: cloud.KindFailed} {
+		set := uniform()
+		set.Settings = map[string]string{"failure": "OperationPreempted"}
+		a := open(t, clouds.Options{}, set)
+		s := a.over(t).ScaleSet("s")
+		a.Fault(clouds.Fault{Kind: clouds.OperationFails, Call: "Delete", Times: times})
+		if _, err := finish(t, s, send(t, s, prepare(t, s, cloud.Change{Delete: []string{"1"}}))); cloud.KindOf(err) != want {
+			t.Errorf("preempted %d times: %v, want %q", times, err, want)
+		}
+	}
+}
+
 // without hides the machines that have failed: Azure has raised the capacity, and made nothing.
 type without struct{ inProcess }
 

@@ -125,7 +125,7 @@ func (s *scaleSet) followAdd(ctx context.Context, g group, m *memory, managed []
 		switch {
 		case stateOf(i) == cloud.Deleting, !placed:
 			busy = true
-		case i.InstanceStatus != "":
+		case isMade(i):
 		case why != "":
 			failed, failure = append(failed, id.String()), why
 		default:

@@ -20,7 +20,7 @@ import (
 // rules are the kinds of Compute Engine's answers, by reason or code, and message. Those of operations and machines are in capital letters.
 var rules = []cloud.Rule{
 	{Text: regexp.MustCompile(`ateLimitExceeded|concurrentLimitExceeded|per minute`), Kind: cloud.KindThrottled},
-	{Text: regexp.MustCompile(`^quotaExceeded|^limitExceeded|QUOTA_EXCEEDED|POOL_EXHAUSTED|LIMIT_EXCEEDED|STOCKOUT|INSUFFICIENT_RESOURCES`), Kind: cloud.KindQuota},
+	{Text: regexp.MustCompile(`^quotaExceeded|^limitExceeded|QUOTA_EXCEEDED|POOL_EXHAUSTED|LIMIT_EXCEEDED|STOCKOUT|INSUFFICIENT_(RESOURCES|CAPACITY)|IP_SPACE_EXHAUSTED`), Kind: cloud.KindQuota},
 	{Text: regexp.MustCompile(`^(resourceNotReady|resourceInUse|operationInProgress|conditionNotMet|resourceFingerprintInvalid)`), Kind: cloud.KindConflict},
 	{Text: regexp.MustCompile(`^\w*PERMISSION|^FORBIDDEN`), Kind: cloud.KindDenied},
 	{Text: regexp.MustCompile(`^(INVALID|UNSUPPORTED)`), Kind: cloud.KindInvalid},

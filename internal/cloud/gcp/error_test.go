@@ -122,6 +122,8 @@ func TestStateOf(t *testing.T) {
 		"made once":         {compute.ManagedInstance{CurrentAction: "CREATING_WITHOUT_RETRIES"}, cloud.Creating},
 		"made anew":         {compute.ManagedInstance{CurrentAction: "RECREATING", InstanceStatus: "STOPPING"}, cloud.Creating},
 		"can't be made":     {compute.ManagedInstance{CurrentAction: "CREATING", LastAttempt: luckless}, cloud.Failed},
+		"has no room":       {compute.ManagedInstance{CurrentAction: "CREATING", InstanceStatus: "PROVISIONING", LastAttempt: luckless}, cloud.Failed},
+		"is made after all": {compute.ManagedInstance{CurrentAction: "CREATING", InstanceStatus: "RUNNING", LastAttempt: luckless}, cloud.Creating},
 		"verified":          {compute.ManagedInstance{CurrentAction: "VERIFYING", InstanceStatus: "RUNNING"}, cloud.Running},
 		"runs":              {compute.ManagedInstance{CurrentAction: "NONE", InstanceStatus: "RUNNING"}, cloud.Running},
 		"runs after all":    {compute.ManagedInstance{CurrentAction: "NONE", InstanceStatus: "RUNNING", LastAttempt: luckless}, cloud.Running},

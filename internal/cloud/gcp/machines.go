@@ -4,6 +4,7 @@ package gcp
 
 import (
 	"context"
+	"slices"
 
 	"google.golang.org/api/compute/v1"
 
@@ -45,7 +46,7 @@ func stateOf(m *compute.ManagedInstance) cloud.State {
 	failed := lastError(m) != ""
 	switch m.CurrentAction {
 	case "CREATING", "CREATING_WITHOUT_RETRIES", "RECREATING":
-		if failed {
+		if failed && !isMade(m) {
 			return cloud.Failed
 		}
 		return cloud.Creating
@@ -65,6 +66,11 @@ func stateOf(m *compute.ManagedInstance) cloud.State {
 		}
 	}
 	return cloud.Creating
+}
+
+// isMade reports whether an instance has what it needs to start. Before that a group may be unable to make it, and the last attempt says why.
+func isMade(m *compute.ManagedInstance) bool {
+	return !slices.Contains([]string{"", "PENDING", "PROVISIONING"}, m.InstanceStatus)
 }
 
 // Find implements cloud.Cloud. It reads the group of one machine from its metadata, lists that group, and continues with the machines that are not in this

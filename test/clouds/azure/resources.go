@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -139,6 +140,12 @@ func (a *Azure) deleteInstances(w http.ResponseWriter, r *http.Request, name str
 
 func (a *Azure) list(_ http.ResponseWriter, r *http.Request, name string) (any, error) {
 	s, err := a.find(name)
+	if err == nil && flexible(&s) {
+		return nil, &clouds.Refusal{
+			Status: http.StatusBadRequest, Code: "OperationNotAllowed",
+			Message: "Operation 'VirtualMachineScaleSets.virtualMachines.GET' is not allowed on Virtual Machine Scale Set '" + s.Name + "'.",
+		}
+	}
 	var all []*armcompute.VirtualMachineScaleSetVM
 	for _, m := range a.world.Machines(s.Name) {
 		all = append(all, machine(&s, &m, r.URL.Query().Get("$expand") == "instanceView"))
@@ -168,7 +175,16 @@ func (a *Azure) single(_ http.ResponseWriter, _ *http.Request, name string) (any
 }
 
 func (a *Azure) listGroup(_ http.ResponseWriter, r *http.Request, _ string) (any, error) {
-	return page(a, r, a.singles()), nil
+	all, query := a.singles(), r.URL.Query()
+	if filter := query.Get("$filter"); filter != "" {
+		all = slices.DeleteFunc(all, func(vm *armcompute.VirtualMachine) bool {
+			set := vm.Properties.VirtualMachineScaleSet
+			return set == nil || !strings.EqualFold(filter, "'virtualMachineScaleSet/id' eq '"+*set.ID+"'")
+		})
+	} else if query.Get("$expand") != "" {
+		return nil, &clouds.Refusal{Status: http.StatusBadRequest, Code: "BadRequest", Message: "$expand needs a $filter."}
+	}
+	return page(a, r, all), nil
 }
 
 // singles are the machines of flexible scale sets, and one, lonely, that is in none.
@@ -189,7 +205,12 @@ func (a *Azure) singles() []*armcompute.VirtualMachine {
 			continue
 		}
 		for _, m := range a.world.Machines(s.Name) {
-			all = append(all, one(flexibleName(s.Name, m.ID), s.Name))
+			vm, member := one(flexibleName(s.Name, m.ID), s.Name), machine(&s, &m, true)
+			p := member.Properties
+			vm.Zones = member.Zones
+			vm.Properties.ProvisioningState, vm.Properties.TimeCreated, vm.Properties.OSProfile = p.ProvisioningState, p.TimeCreated, p.OSProfile
+			vm.Properties.StorageProfile, vm.Properties.InstanceView = p.StorageProfile, &armcompute.VirtualMachineInstanceView{Statuses: p.InstanceView.Statuses}
+			all = append(all, vm)
 		}
 	}
 	return all
