@@ -286,6 +286,7 @@ type NodesGate struct {
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=317
+	// +kubebuilder:validation:items:XValidation:rule="self != 'node.kubernetes.io/unschedulable'",message="must not be the taint of a cordon: rollouts cordon nodes, and a cordoned node is unavailable anyway"
 	AbsentTaints []string `json:"absentTaints,omitempty"`
 }
 

@@ -182,7 +182,7 @@ const (
 	// the message names the PodDisruptionBudget that held the drain.
 	ReasonDrainTimeout Reason = "DrainTimeout"
 	// ReasonDrainRefused: the node has pods that the drain may not evict; the message names them. Ends: a retry or a
-	// change; drain.force and drain.deleteEmptyDirData allow more pods.
+	// change; drain.force and drain.deleteEmptyDirData (of a Plan: deleteEmptydirData) allow more pods.
 	ReasonDrainRefused Reason = "DrainRefused"
 	// ReasonHostUpdateFailed: the host's agent reports that a step of the update failed; the message comes from the
 	// agent. Ends: a retry or a change; the agent's log says more.

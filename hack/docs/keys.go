@@ -16,13 +16,12 @@ import (
 
 // Keys returns the page of labels, annotations and taints, from the constants and functions in files of api that give them.
 func Keys(files []string) (string, error) {
-	rows := map[string]string{}
+	rows, values := map[string]string{}, map[string]string{"GroupName": "moult.dev"}
 	for _, name := range files {
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
 		if err != nil {
 			return "", err
 		}
-		values := map[string]string{"GroupName": "moult.dev"}
 		for _, decl := range file.Decls {
 			switch d := decl.(type) {
 			case *ast.GenDecl:
@@ -46,7 +45,13 @@ func Keys(files []string) (string, error) {
 	var b strings.Builder
 	b.WriteString("# Labels, annotations and taints\n\nKeys that Moult writes or reads, beside those of Kubernetes.\n\n| key | meaning |\n|---|---|\n")
 	for _, key := range slices.Sorted(maps.Keys(rows)) {
-		fmt.Fprintf(&b, "| `%s` | %s |\n", key, escape(rows[key]))
+		text := constant.ReplaceAllStringFunc(rows[key], func(name string) string {
+			if value, ok := values[name]; ok {
+				return strconv.Quote(value)
+			}
+			return name
+		})
+		fmt.Fprintf(&b, "| `%s` | %s |\n", key, escape(text))
 	}
 	return b.String(), nil
 }
@@ -61,6 +66,9 @@ func addKey(rows map[string]string, key, name string, doc *ast.CommentGroup) {
 
 // ownName is what a comment begins with.
 var ownName = regexp.MustCompile(`^(?:Annotation|Label|Taint)\w*(?: and \w+)?,? (?:is |are )?`)
+
+// constant matches the names of constants in a comment.
+var constant = regexp.MustCompile(`\b(?:Annotation|Label|Host)[A-Z]\w*\b`)
 
 // textOf returns the text of an expression. What is not known stands for itself, in capitals.
 func textOf(e ast.Expr, values map[string]string) string {

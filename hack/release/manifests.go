@@ -23,6 +23,7 @@ var kustomizations = map[string]string{
 	"install.yaml":             "default",
 	"agents.yaml":              "hostupdate/agents",
 	"agents-direct-reads.yaml": "hostupdate/direct-reads",
+	"approval.yaml":            "approval",
 	"dashboard.yaml":           "dashboard",
 }
 

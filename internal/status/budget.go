@@ -50,7 +50,9 @@ func budgetOpen(b *v1alpha1.NodeDisruptionBudget, limit int) (open bool, reason,
 		}
 		return false, string(blocks[0].Gate), "no node may be taken: " + strings.Join(why, "; ")
 	}
-	switch left := limit - int(b.Status.Unavailable); {
+	switch left := min(limit, int(b.Status.Matched)) - int(b.Status.Unavailable); {
+	case b.Status.Matched == 0:
+		return true, reasonOpen, "it selects no node"
 	case limit < 0:
 		return true, reasonOpen, "nodes may be taken, there is no limit by number"
 	case left <= 0:

@@ -36,7 +36,11 @@ func TestSetBudgetConditions(t *testing.T) {
 		},
 		"much room": {
 			v1alpha1.NodeDisruptionBudgetStatus{Matched: 1}, "", 3, nil,
-			"True Governs 0 of 1 node unavailable; 3 nodes may be taken", "True Open 3 nodes may be taken", "False Governs ",
+			"True Governs 0 of 1 node unavailable; 1 node may be taken", "True Open 1 node may be taken", "False Governs ",
+		},
+		"nothing selected": {
+			v1alpha1.NodeDisruptionBudgetStatus{}, "", 3, nil,
+			"True Governs 0 of 0 nodes unavailable; it selects no node", "True Open it selects no node", "False Governs ",
 		},
 		"no limit": {
 			v1alpha1.NodeDisruptionBudgetStatus{Matched: 5}, "", -1, []string{"a note", "another"},

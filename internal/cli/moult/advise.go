@@ -3,6 +3,7 @@
 package moult
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -10,6 +11,7 @@ import (
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cli/source"
+	"moult.dev/moult/internal/cli/text"
 	"moult.dev/moult/internal/view"
 )
 
@@ -62,7 +64,7 @@ var failedHints = hints{
 	v1alpha1.ReasonDrainTimeout: "the message says which PodDisruptionBudget held the drain; " +
 		"spec.drain says what it may do and how long it may take",
 	v1alpha1.ReasonDrainRefused: "spec.drain.force allows to evict pods that no controller would make again, " +
-		"spec.drain.deleteEmptyDirData those with emptyDir volumes",
+		"{emptyDir} those with emptyDir volumes",
 
 	v1alpha1.ReasonHostUpdateFailed: hintAgents,
 	v1alpha1.ReasonNotRebooted:      "look on the host what keeps it from rebooting, such as an inhibitor; its agent: {agents}",
@@ -95,7 +97,7 @@ func advise(w *view.Why, p *view.Part, now time.Time) []string {
 	r, u, h := &p.Rollout, &p.Unit, w.Node.Host
 	isHost := r.Kind == source.NodeRollout.Name && !p.Replaces
 	a := &advisor{Why: w, part: p, fill: strings.NewReplacer(
-		"{arg}", source.Arg(r.Kind, r.Namespace, r.Name), "{name}", r.Name, "{namespace}", r.Namespace, "{node}", w.Node.Name,
+		"{emptyDir}", cmp.Or(text.When(r.Kind == source.Plan.Name, "spec.drain.deleteEmptydirData"), "spec.drain.deleteEmptyDirData"), "{arg}", source.Arg(r.Kind, r.Namespace, r.Name), "{name}", r.Name, "{namespace}", r.Namespace, "{node}", w.Node.Name,
 		"{label}", optOut(r)+"="+upgradev1.LabelDisabled,
 		"{agents}", "kubectl get pods -A -l app.kubernetes.io/name=moult-agent --field-selector spec.nodeName="+w.Node.Name,
 		"{logs}", "kubectl logs -n "+r.Namespace+" -l "+upgradev1.LabelPlan+"="+r.Name+","+upgradev1.LabelNode+"="+w.Node.Name+" --all-containers",

@@ -52,7 +52,9 @@ func follow(ctx context.Context, clk clock.WithTicker, src *source.Source, named
 		trouble := watches.Trouble()
 		switch {
 		case err == nil:
-			last = s
+			if last = s; len(s.rollouts) == 0 {
+				src.Notes = append(src.Notes, src.Nothing("rollouts"))
+			}
 		case last == nil || trouble == nil:
 			return false, err
 		}
@@ -104,12 +106,13 @@ type live struct {
 	colour bool
 	// all shows a line for each node.
 	all bool
-	// rows is the height of the last frame.
-	rows int
+	// rows is the height of the last frame, once one is shown.
+	rows  int
+	shown bool
 }
 
 func (l *live) close() {
-	if l.rows > 0 {
+	if l.shown {
 		_, _ = io.WriteString(l.out, showCursor)
 	}
 }
@@ -117,7 +120,6 @@ func (l *live) close() {
 func (l *live) show(s *shown, note string, now time.Time) {
 	width, height := l.size()
 	f := frame(s, now, l.all)
-	f.AddWhen(len(f) == 0, text.Dim.Of("No rollouts yet."))
 	var bottom text.Lines
 	bottom.AddWhen(note != "", text.Red.Of(note))
 	// The line of the cursor stays free, and so does one line of the earlier output.
@@ -131,11 +133,12 @@ func (l *live) show(s *shown, note string, now time.Time) {
 	var out bytes.Buffer
 	if l.rows > 0 {
 		fmt.Fprintf(&out, upTo, l.rows)
-	} else {
+	}
+	if !l.shown {
 		out.WriteString(hideCursor)
 	}
 	out.Write(bytes.ReplaceAll(f.Text(width, l.colour), []byte("\n"), []byte(eraseToEnd+"\n")))
-	l.rows = len(f)
+	l.rows, l.shown = len(f), true
 	out.WriteString(eraseBelow)
 	_, _ = l.out.Write(out.Bytes()) // The terminal may be gone.
 }

@@ -28,7 +28,7 @@ That is the last complete version of a Plan or of hosts before this one, or an E
 }
 
 func (c *steerCommand) undo(ctx context.Context, o source.Object) error {
-	to := ""
+	to, note := "", text.When(o.Kind == source.NodeRollout, "; hosts that run a newer version go back only if they offer this one")
 	_, err := c.write(ctx, o, func(u *unstructured.Unstructured) (change *source.Change, err error) {
 		field := []string{"spec", "version"}
 		switch r := typed(source.Object{Unstructured: u, Kind: o.Kind}).(type) {
@@ -40,6 +40,7 @@ func (c *steerCommand) undo(ctx context.Context, o source.Object) error {
 			to, err = previousHostVersion(r)
 		case *upgradev1.Plan:
 			to, err = previousVersion(r)
+			note = text.When(r.Spec.Channel != "", "; its channel counts again when spec.version is removed")
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", o, err)
@@ -47,7 +48,6 @@ func (c *steerCommand) undo(ctx context.Context, o source.Object) error {
 		return nested(field, to), nil
 	})
 	if err == nil {
-		note := text.When(o.Kind == source.NodeRollout, "; hosts that run a newer version go back only if they offer this one")
 		c.say(o, "returns to "+to+note)
 	}
 	return err

@@ -26,7 +26,7 @@ func newWhy(c command) *cobra.Command {
 		`Say why a node is changed, or is not: every check of every rollout, and what holds the node.
 While the node waits, its place in the order and every check follow: ✓ passed, ✗ not passed, with the reason.`,
 		`  kubectl moult why worker-7
-  kubectl moult why worker-7 -o json | jq '.rollouts[].checks[] | select(.reason)'`)
+  kubectl moult why worker-7 -o json | jq '.rollouts[].checks[]? | select(.reason)'`)
 	output.Add(cmd, flags.Wide, flags.JSON, flags.YAML)
 	return source.Verb(c.cluster, cmd, []*source.Kind{source.Node}, func(ctx context.Context, src *source.Source, node source.Target) error {
 		return c.why(ctx, src, node, &output)

@@ -217,7 +217,7 @@ func (src *Source) Find(ctx context.Context, named Target, kinds ...*Kind) (Obje
 	}
 	var found []Object
 	var args []string
-	var failed error
+	var failed, denied error
 	for _, k := range kinds {
 		if k == Budget {
 			continue
@@ -228,6 +228,8 @@ func (src *Source) Find(ctx context.Context, named Target, kinds ...*Kind) (Obje
 			found, args = append(found, Object{o, k}), append(args, k.Short(named.Name))
 		case !isHidden(err), k == Plan && !isObjectNotFound(err):
 			failed = cmp.Or(failed, Explain(k, err))
+		case apierrors.IsForbidden(err):
+			denied = cmp.Or(denied, Explain(k, err))
 		}
 	}
 	switch {
@@ -241,6 +243,9 @@ func (src *Source) Find(ctx context.Context, named Target, kinds ...*Kind) (Obje
 	err := src.NotFound(ctx, named.Name, Rollouts...)
 	if kinds[0] == Node {
 		err = fmt.Errorf("%s %s not found, and %w", Node.Name, named.Name, err)
+	}
+	if denied != nil {
+		err = fmt.Errorf("%w; it may be one that can't be read: %w", err, denied)
 	}
 	return Object{}, err
 }
