@@ -28,7 +28,7 @@ const (
 	AnnotationScaleDownBy = "moult.dev/scale-down-disabled-by"
 
 	// AnnotationEvicted lists the controllers of pods that a drain has evicted from the Node: a JSON list of
-	// "Kind/namespace/name", such as "ReplicaSet/shop/cart-5d4f". It is there until all of them are available again.
+	// "Kind/namespace/name", such as "ReplicaSet/shop/cart-5d4f". It is there until all of them are available again, or for an hour after the turn.
 	AnnotationEvicted = "moult.dev/evicted"
 )
 

@@ -142,7 +142,7 @@ type Gates struct {
 	Nodes *NodesGate `json:"nodes,omitempty"`
 }
 
-// WorkloadsGate is closed while a workload whose pods a drain evicted is not available again. It is also closed while a
+// WorkloadsGate is closed while a workload whose pods a drain evicted is not available again, for an hour after that turn. It is also closed while a
 // selected Deployment, StatefulSet, DaemonSet, ExtendedDaemonSet, or object of a named kind, has fewer available pods than desired.
 type WorkloadsGate struct {
 	// selector selects workloads by their labels. Absent or {}: all.

@@ -39,7 +39,7 @@ const (
 	// ReasonStrategyInvalid: the rollout's strategy can't be understood, so nothing is started. Ends: the field that the
 	// message names is corrected.
 	ReasonStrategyInvalid Reason = "StrategyInvalid"
-	// ReasonHalted: more nodes have failed than the strategy allows, or a canary node has failed. Ends: failed nodes
+	// ReasonHalted: more nodes have failed than the strategy allows, or a canary node, or every node of a later wave. Ends: failed nodes
 	// succeed after kubectl moult retry, the spec changes, or failed nodes opt out.
 	ReasonHalted Reason = "Halted"
 	// ReasonWavePending: the node is in a later wave, and the current one is not done. Ends: turns of the current wave
@@ -148,7 +148,7 @@ const (
 	// ReasonOutsideBudgetWindow: a budget's windows are closed now. Ends: the window opens; the message says when.
 	ReasonOutsideBudgetWindow Reason = "OutsideBudgetWindow"
 	// ReasonWorkloadsUnavailable: an evicted workload is not available again, or a workload has too few available pods.
-	// Ends: the workload is available, scaled down or deleted.
+	// Ends: the workload is available, scaled down or deleted. An evicted one counts for an hour after the turn.
 	ReasonWorkloadsUnavailable Reason = "WorkloadsUnavailable"
 	// ReasonPodsBlock: pods that the budget selects are running. Ends: the pods end.
 	ReasonPodsBlock Reason = "PodsBlock"

@@ -85,7 +85,7 @@ It applies to this canary only.`,
 	},
 	{
 		name: "fail", short: "Fail the canary: its nodes get the active template back",
-		details: `The canary's template is not tried again until it changes, or until kubectl eds canary reset. Sets the condition Canary-Failed
+		details: `The canary's template is not tried again until kubectl eds canary reset. Sets the condition Canary-Failed
 in the status of the canary's ExtendedDaemonSetReplicaSet.`,
 		do: (*command).fail,
 	},
