@@ -83,17 +83,22 @@ func (p *Pass[T]) Summarize(phase func(T) (v1alpha1.Phase, time.Time, string)) S
 	g.Updating, g.Failed, g.started = Oldest(g.Updating), Oldest(g.Failed), Oldest(g.started)
 	g.Waiting, g.reasons = Waiting(&p.Decision, failed, &g.Progress)
 	if g.Counts.Updating == 0 && !retries { // Without a turn in progress it may be halted, or stuck.
-		g.Halted = p.Decision.Halted
-		if wave := p.Decision.Wave; g.Halted == "" && wave != nil && wave.State == v1alpha1.WaveHalted {
-			g.Halted = wave.Message
-		}
-		// No unit waits, or failed units hold all slots or a budget.
-		_, total := nodeturn.Units(p.Turns)
-		held := g.Counts.Waiting == 0 || full > 0 && full >= p.Mechanism.Strategy(total).MaxConcurrent || g.Wait == v1alpha1.ReasonMaxConcurrent ||
-			g.Wait == v1alpha1.ReasonBudgetExhausted && p.usesUpBudget()
-		g.Stuck = g.Halted != "" || g.Counts.Failed > 0 && held
+		p.judgeHalt(&g, full)
 	}
 	return g
+}
+
+// judgeHalt sets whether the rollout is halted or stuck. full is how many slots failed units hold.
+func (p *Pass[T]) judgeHalt(g *Summary, full int) {
+	g.Halted = p.Decision.Halted
+	if wave := p.Decision.Wave; g.Halted == "" && wave != nil && wave.State == v1alpha1.WaveHalted {
+		g.Halted = wave.Message
+	}
+	// No unit waits, or failed units hold all slots or a budget.
+	_, total := nodeturn.Units(p.Turns)
+	held := g.Counts.Waiting == 0 || full > 0 && full >= p.Mechanism.Strategy(total).MaxConcurrent || g.Wait == v1alpha1.ReasonMaxConcurrent ||
+		g.Wait == v1alpha1.ReasonBudgetExhausted && p.usesUpBudget()
+	g.Stuck = g.Halted != "" || g.Counts.Failed > 0 && held
 }
 
 // usesUpBudget reports whether a budget is used up by this rollout alone.

@@ -42,6 +42,8 @@ func active(is metav1.ConditionStatus, ago time.Duration) edsv1.Condition {
 var (
 	failure = was(edsv1.ConditionCanaryFailed, metav1.ConditionTrue, edsv1.ReasonManuallyFailed, time.Hour)
 	reset   = was(edsv1.ConditionCanaryFailed, metav1.ConditionFalse, edsv1.ReasonReset, time.Hour)
+
+	wasCanary = was(edsv1.ConditionCanary, metav1.ConditionFalse, "", time.Hour)
 )
 
 func TestEarlier(t *testing.T) {
@@ -78,7 +80,7 @@ func TestEarlier(t *testing.T) {
 		"before the operator has seen it": {
 			eds: templated("new", "foo-c"), revisions: rolled, want: "foo-c",
 		},
-		"never active":      {eds: templated("a", "foo-a"), revisions: revisions{revision("a", active(metav1.ConditionTrue, time.Hour)), revision("b")}, err: none},
+		"never active":      {eds: templated("a", "foo-a"), revisions: revisions{revision("a", active(metav1.ConditionTrue, time.Hour)), revision("b", wasCanary)}, err: none},
 		"none before":       {eds: templated("a", "foo-a"), revisions: revisions{revision("a")}, err: none},
 		"none at all":       {eds: templated("a", ""), err: none},
 		"not one that goes": {eds: templated("b", "foo-b"), revisions: revisions{deleted, revision("b")}, err: none},
