@@ -56,5 +56,6 @@ gates:
 	// CEL cannot parse a regular expression. The condition reports an invalid one.
 	{alerts + ", deny: '['}}", ""},
 	{alerts + ", whenUnreachable: Maybe}}", `spec.gates.alerts.whenUnreachable: Unsupported value: "Maybe": supported values: "Closed", "Open"`},
+	{"gates: {nodes: {absentTaints: [node.kubernetes.io/unschedulable]}}", "must not be the taint of a cordon: rollouts cordon nodes"},
 	{"gates: {nodes: {conditions: [{type: Ready, status: Maybe}]}}", `spec.gates.nodes.conditions[0].status: Unsupported value: "Maybe": supported values: "True", "False", "Unknown"`},
 }
