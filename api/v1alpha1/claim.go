@@ -92,9 +92,6 @@ func (c *Claim) Skipped() bool { return c.Failed != nil && c.Failed.Skipped }
 // node serves as before, other rollouts may claim it, and it uses up no budget.
 func (c *Claim) RecordsResult() bool { return c.Skipped() || c.Failed != nil && c.Machine != "" }
 
-// Undrained reports whether the drain of the turn has begun and is not over, so that the turn has changed nothing.
-func (c *Claim) Undrained() bool { return c.Drains && c.Cordoned != nil && c.Drained == nil }
-
 // ClaimFailure says why a turn failed.
 type ClaimFailure struct {
 	// reason is one word.

@@ -347,7 +347,9 @@ type UnavailableCause string
 const (
 	// CauseClaimed: a rollout has a claim on it.
 	CauseClaimed UnavailableCause = "Claimed"
-	// CauseUnschedulable: it is cordoned, or is being removed from the cluster, and no rollout has a claim on it.
+	// CauseBeingRemoved: it is being deleted, or Karpenter or the cluster autoscaler is removing it.
+	CauseBeingRemoved UnavailableCause = "BeingRemoved"
+	// CauseUnschedulable: it is cordoned, and no rollout has a claim on it.
 	CauseUnschedulable UnavailableCause = "Unschedulable"
 	// CauseNotReady: it is not ready.
 	CauseNotReady UnavailableCause = "NotReady"
@@ -366,7 +368,7 @@ type BudgetHolder struct {
 	// node is the node's name.
 	// +required
 	Node string `json:"node"`
-	// cause says why it is unavailable: the first that applies of Claimed, Unschedulable, NotReady, MinReadySeconds,
+	// cause says why it is unavailable: the first that applies of Claimed, BeingRemoved, Unschedulable, NotReady, MinReadySeconds,
 	// Unhealthy, ClaimUnreadable, DaemonPodReplaced.
 	// +required
 	Cause UnavailableCause `json:"cause"`

@@ -39,7 +39,7 @@ const (
 	// ReasonStrategyInvalid: the rollout's strategy can't be understood, so nothing is started. Ends: the field that the
 	// message names is corrected.
 	ReasonStrategyInvalid Reason = "StrategyInvalid"
-	// ReasonHalted: more nodes have failed than the strategy allows, or a canary node, or every node of a later wave. Ends: failed nodes
+	// ReasonHalted: more nodes have failed than the strategy allows, or a canary node, or every node of a later wave (without maxFailures any). Ends: failed nodes
 	// succeed after kubectl moult retry, the spec changes, or failed nodes opt out.
 	ReasonHalted Reason = "Halted"
 	// ReasonWavePending: the node is in a later wave, and the current one is not done. Ends: turns of the current wave
@@ -179,7 +179,7 @@ const (
 	// strategy.turnTimeout if turns may take longer.
 	ReasonTurnTimeout Reason = "TurnTimeout"
 	// ReasonDrainTimeout: the drain did not finish in time; the message lists what remains. Ends: a retry or a change;
-	// the message names the PodDisruptionBudget that held the drain.
+	// the message names the PodDisruptionBudget or the pod that held the drain.
 	ReasonDrainTimeout Reason = "DrainTimeout"
 	// ReasonDrainRefused: the node has pods that the drain may not evict; the message names them. Ends: a retry or a
 	// change; drain.force and drain.deleteEmptyDirData (of a Plan: deleteEmptydirData) allow more pods.

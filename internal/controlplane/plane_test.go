@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// table is etcd as a table of members: what can go wrong, goes wrong on demand. etcd_test.go has the real one.
+// table is etcd as a table of members: what can go wrong, goes wrong on demand. members_test.go has the real one.
 type table struct {
 	mu      sync.Mutex
 	members []Member

@@ -54,7 +54,7 @@ func (b *Budget) Examine(f *Fleet, now time.Time) Account {
 
 // count adds a node, if the budget selects it.
 func (a *Account) count(b *Budget, name string, n *Node, replaced []Replacement, now time.Time) {
-	if !b.selects(n) {
+	if !b.Selects(n) {
 		return
 	}
 	a.Matched++
@@ -130,8 +130,8 @@ func (a *Account) wake(at, now time.Time) {
 	}
 }
 
-// selects reports whether the budget selects the node.
-func (b *Budget) selects(n *Node) bool {
+// Selects reports whether the budget selects the node.
+func (b *Budget) Selects(n *Node) bool {
 	return b.Selector == nil || b.Selector.Empty() || b.Selector.Matches(labels.Set(n.Labels))
 }
 
@@ -142,8 +142,11 @@ func (b *Budget) unavailable(n *Node, now time.Time) (h Holder, end time.Time) {
 			return Holder{Cause: v1alpha1.CauseClaimed, By: c.Rollout, Message: "claimed by " + c.Rollout + sinceText(c.Since.Time), Since: c.Since.Time}, end
 		}
 	}
-	if n.Unschedulable || n.Removal != "" {
-		return Holder{Cause: v1alpha1.CauseUnschedulable, Message: cmp.Or(n.Removal, "unschedulable")}, end
+	if n.Removal != "" {
+		return Holder{Cause: v1alpha1.CauseBeingRemoved, Message: n.Removal}, end
+	}
+	if n.Unschedulable {
+		return Holder{Cause: v1alpha1.CauseUnschedulable, Message: "unschedulable"}, end
 	}
 	if h, end = b.Health.unmet(n, now); h.Cause == "" && n.ClaimError != "" {
 		h = Holder{Cause: v1alpha1.CauseUnreadable, Message: n.ClaimError}
@@ -169,7 +172,7 @@ func (p *pass) openAccounts() {
 	accounts := make([]*account, 0, len(p.fleet.Budgets))
 	for i := range p.fleet.Budgets {
 		b := &p.fleet.Budgets[i]
-		if !slices.ContainsFunc(p.candidates, func(c candidate) bool { return b.selects(c.node) }) {
+		if !slices.ContainsFunc(p.candidates, func(c candidate) bool { return b.Selects(c.node) }) {
 			continue // It is not asked for.
 		}
 		if p.fleet.Gates != nil {
@@ -186,7 +189,7 @@ func (p *pass) openAccounts() {
 			case (len(replaced) == 0 || !a.DaemonPods) && a.skips(n, p.now):
 			case name != p.fleet.Leaving:
 				a.count(a.Budget, name, n, replaced, p.now)
-			case a.selects(n):
+			case a.Selects(n):
 				a.Matched++
 			}
 		}
@@ -203,7 +206,7 @@ func (p *pass) openAccounts() {
 	for i := range p.candidates {
 		c, first := &p.candidates[i], len(matched)
 		for _, a := range accounts {
-			if a.selects(c.node) {
+			if a.Selects(c.node) {
 				matched = append(matched, a)
 			}
 		}

@@ -18,7 +18,7 @@ type halt func(p *pass, failed []string) string
 // notHalted starts no further unit after more failures than the strategy allows. Claimed nodes may still be retried,
 // because a successful retry ends the halt.
 func notHalted(p *pass, c *candidate) (v1alpha1.Reason, string) {
-	if p.halted == "" || c.Claimed {
+	if p.halted == "" || c.begun() {
 		return "", ""
 	}
 	return v1alpha1.ReasonHalted, p.halted

@@ -4,6 +4,7 @@ package rollout
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -205,4 +206,23 @@ func failedAnd(node string, change func(*Unit)) Unit {
 	u := failed(node)
 	change(&u)
 	return u
+}
+
+// A turn whose earlier attempt uses no budget is tried again in a halted rollout too, and asks budgets as any other.
+func TestRetriedAsksBudgets(t *testing.T) {
+	again := Unit{Node: "a", State: v1alpha1.UnitOutdated, InTurn: true, Retried: true}
+	for name, tc := range map[string]struct {
+		budgets []Budget
+		start   []string
+	}{
+		"no budget":          {nil, []string{"a"}},
+		"a budget of one":    {[]Budget{{Name: "all", MaxUnavailable: &Amount{N: 2}}}, []string{"a"}},
+		"a budget of no one": {[]Budget{{Name: "all", MaxUnavailable: &Amount{N: 1}}}, nil},
+	} {
+		s := Strategy{MaxConcurrent: 2, MaxFailures: ptr.To(0)}
+		f := Fleet{Nodes: map[string]*Node{"a": well(""), "b": well(""), "c": well("", cordoned)}, Budgets: tc.budgets}
+		if d := Decide(s, []Unit{lost("b"), again}, f, noon); !slices.Equal(d.Start, tc.start) || d.Halted == "" {
+			t.Errorf("%s: %+v", name, d)
+		}
+	}
 }

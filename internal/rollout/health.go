@@ -39,7 +39,7 @@ func (f *Fleet) health(name string, own *Health, now time.Time) (why string, end
 func (f *Fleet) asked(n *Node, own *Health) []*Health {
 	all := []*Health{own}
 	for i := range f.Budgets {
-		if b := &f.Budgets[i]; b.selects(n) {
+		if b := &f.Budgets[i]; b.Selects(n) {
 			all = append(all, &b.Health)
 		}
 	}

@@ -42,7 +42,7 @@ func (p *pass) sort(candidates []candidate) []*candidate {
 		c := &candidates[i]
 		places[i] = place{rank: c.Rank, index: int32(i)}
 		switch {
-		case c.Claimed:
+		case c.begun():
 		case c.Down:
 			places[i].turn = 2
 		default:

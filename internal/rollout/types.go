@@ -100,6 +100,8 @@ type Unit struct {
 	Running bool
 	// Claimed is true when the rollout has claimed the node. Its cost is already part of the budgets.
 	Claimed bool
+	// Retried is true when the claim only records that the last turn failed. It keeps the unit's place, but uses no budget.
+	Retried bool
 	// Down is true when the unit is already out of service. It starts before units that still serve.
 	Down bool
 	// Unoffered is true for a unit to which the revision is not known to be offered. Waves take it after all others. If it
@@ -117,6 +119,9 @@ type Unit struct {
 	// Rank orders units that may start: lower first, then by name.
 	Rank uint64
 }
+
+// begun reports whether a turn of the unit has begun before. It may be tried again, whatever has happened to other units since.
+func (u *Unit) begun() bool { return u.Claimed || u.Retried }
 
 // HoldsSlot reports whether the unit uses up concurrency: it is in a turn, or it has failed and was not retried. Excused
 // units hold no slot. With a failure limit, units that failed for good hold none either (slots.holds).

@@ -40,7 +40,7 @@ func TestNodesBeingRemoved(t *testing.T) {
 	} {
 		n := &corev1.Node{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}}
 		change(n)
-		if h, _ := new(Budget).unavailable(NewNode(n), time.Time{}); h.Message != what || (h.Cause == v1alpha1.CauseUnschedulable) != (what != "") {
+		if h, _ := new(Budget).unavailable(NewNode(n), time.Time{}); h.Message != what || (h.Cause == v1alpha1.CauseBeingRemoved) != (what != "") {
 			t.Errorf("%q: %+v", what, h)
 		}
 	}

@@ -63,7 +63,7 @@ var waveReasons = map[v1alpha1.WaveState]v1alpha1.Reason{
 // nodes are released. A running turn for an earlier revision ends first, and restarts in its wave.
 func inWave(p *pass, c *candidate) (v1alpha1.Reason, string) {
 	w := &p.wave
-	begun := c.wave <= w.current || c.State == v1alpha1.UnitFailed || c.Claimed && !c.Running
+	begun := c.wave <= w.current || c.State == v1alpha1.UnitFailed || c.begun() && !c.Running
 	if len(p.strategy.Waves) == 0 || begun {
 		return "", ""
 	}
@@ -129,7 +129,7 @@ func (p *pass) divideIntoWaves(units []Unit, order []*candidate) {
 	left := slices.Clone(p.wave.units)
 	if index, before := p.storedWave(); index == 0 && before != nil && (before.State == v1alpha1.WaveProgressing || before.State == v1alpha1.WaveHalted) {
 		left = p.fillWave(0, left, func(c *candidate) bool { return c.failedForGood() })
-		left = p.fillWave(0, left, func(c *candidate) bool { return c.Claimed && !c.Running })
+		left = p.fillWave(0, left, func(c *candidate) bool { return c.begun() && !c.Running })
 	}
 	for i := range p.wave.all {
 		left = p.fillWave(i, left, nil)

@@ -50,7 +50,7 @@ func budgetOpen(b *v1alpha1.NodeDisruptionBudget, limit int) (open bool, reason,
 		}
 		return false, string(blocks[0].Gate), "no node may be taken: " + strings.Join(why, "; ")
 	}
-	switch left := min(limit, int(b.Status.Matched)) - int(b.Status.Unavailable); {
+	switch left := limit - int(b.Status.Unavailable); {
 	case b.Status.Matched == 0:
 		return true, reasonOpen, "it selects no node"
 	case limit < 0:
@@ -58,6 +58,6 @@ func budgetOpen(b *v1alpha1.NodeDisruptionBudget, limit int) (open bool, reason,
 	case left <= 0:
 		return false, string(v1alpha1.ReasonBudgetExhausted), fmt.Sprintf("no node may be taken: at most %d may be unavailable", limit)
 	default:
-		return true, reasonOpen, rollout.NodeCount(left) + " may be taken"
+		return true, reasonOpen, rollout.NodeCount(min(left, int(b.Status.Matched))) + " may be taken"
 	}
 }

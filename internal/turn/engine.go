@@ -219,8 +219,8 @@ func (p *Pass[T]) Settle(ctx context.Context) error {
 	p.settled = p.settled || len(due) > 0
 	return Each(due, func(t T) error {
 		err := p.take(ctx, t)
-		if err != nil && !apierrors.IsConflict(err) {
-			t.Base().Trouble = err.Error()
+		if err != nil && !apierrors.IsConflict(err) && apierrors.ReasonForError(err) != metav1.StatusReasonUnknown {
+			t.Base().Trouble = "; " + nodeturn.Short(err.Error())
 		}
 		return err
 	})

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -57,4 +58,36 @@ func (r *Retries) Result(ctx context.Context, key types.NamespacedName, wake tim
 		after = max(until, time.Millisecond) // After an error, a wake in the past must not shorten the wait.
 	}
 	return ctrl.Result{RequeueAfter: after}
+}
+
+// writers bounds how many writes of one call of Each run at once.
+const writers = 64
+
+// Each calls do for all turns, several at a time. An error of one turn does not stop the others. It returns First of the errors.
+func Each[T any](turns []T, do func(T) error) error {
+	errs := make([]error, len(turns))
+	var group errgroup.Group
+	group.SetLimit(writers)
+	for i, t := range turns {
+		group.Go(func() error {
+			errs[i] = do(t)
+			return nil
+		})
+	}
+	_ = group.Wait()
+	return First(errs)
+}
+
+// First returns the first error that is not a conflict; otherwise a conflict. A conflict needs no report.
+func First(errs []error) error {
+	var conflict error
+	for _, err := range errs {
+		if err != nil && !apierrors.IsConflict(err) {
+			return err
+		}
+		if err != nil {
+			conflict = err
+		}
+	}
+	return conflict
 }

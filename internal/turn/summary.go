@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -15,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"moult.dev/moult/api/v1alpha1"
+	"moult.dev/moult/internal/fleet"
 	"moult.dev/moult/internal/kind/history"
 	"moult.dev/moult/internal/kind/nodeturn"
 	"moult.dev/moult/internal/metrics"
@@ -42,7 +44,8 @@ func (p *Pass[T]) Summarize(phase func(T) (v1alpha1.Phase, time.Time, string)) S
 	for i := range p.Decision.Waiting {
 		waits[p.Decision.Waiting[i].Node] = &p.Decision.Waiting[i]
 	}
-	failed, full, retries := map[string]bool{}, 0, false
+	failed := map[string]bool{}
+	full, busy, retries := 0, 0, false // full are the slots that failed units hold, and busy the turns that may go on.
 	var newest time.Time
 	for _, t := range p.Turns {
 		b := t.Base()
@@ -73,8 +76,11 @@ func (p *Pass[T]) Summarize(phase func(T) (v1alpha1.Phase, time.Time, string)) S
 			g.Failed = append(g.Failed, b.FailedStatus(wait))
 		case holds:
 			g.Counts.Updating++
+			if wait == nil || wait.Reason != v1alpha1.ReasonHalted {
+				busy++
+			}
 			phase, since, message := phase(t)
-			g.Updating = append(g.Updating, b.TurnStatus(phase, since, cmp.Or(b.Trouble, message), wait))
+			g.Updating = append(g.Updating, b.TurnStatus(phase, since, strings.TrimPrefix(message+b.Trouble, "; "), wait))
 			g.started = append(g.started, v1alpha1.UnitStatus{Node: b.Unit.Node, Since: nodeturn.Stamp(b.Start())})
 		default:
 			g.Counts.Waiting++
@@ -82,30 +88,39 @@ func (p *Pass[T]) Summarize(phase func(T) (v1alpha1.Phase, time.Time, string)) S
 	}
 	g.Updating, g.Failed, g.started = Oldest(g.Updating), Oldest(g.Failed), Oldest(g.started)
 	g.Waiting, g.reasons = Waiting(&p.Decision, failed, &g.Progress)
-	if g.Counts.Updating == 0 && !retries { // Without a turn in progress it may be halted, or stuck.
-		p.judgeHalt(&g, full)
+	if busy == 0 && !retries { // Without a turn in progress it may be halted, or stuck.
+		p.judgeHalt(&g, full, failed)
 	}
 	return g
 }
 
-// judgeHalt sets whether the rollout is halted or stuck. full is how many slots failed units hold.
-func (p *Pass[T]) judgeHalt(g *Summary, full int) {
+// judgeHalt sets whether the rollout is halted or stuck: whether a person must act. full is how many slots failed units hold.
+func (p *Pass[T]) judgeHalt(g *Summary, full int, failed map[string]bool) {
 	g.Halted = p.Decision.Halted
-	if wave := p.Decision.Wave; g.Halted == "" && wave != nil && wave.State == v1alpha1.WaveHalted {
+	if wave := p.Decision.Wave; g.Halted == "" && wave != nil && wave.State == v1alpha1.WaveHalted && (g.Wait == "" || g.Wait == v1alpha1.ReasonHalted) {
 		g.Halted = wave.Message
 	}
-	// No unit waits, or failed units hold all slots or a budget.
-	_, total := nodeturn.Units(p.Turns)
-	held := g.Counts.Waiting == 0 || full > 0 && full >= p.Mechanism.Strategy(total).MaxConcurrent || g.Wait == v1alpha1.ReasonMaxConcurrent ||
-		g.Wait == v1alpha1.ReasonBudgetExhausted && p.usesUpBudget()
-	g.Stuck = g.Halted != "" || g.Counts.Failed > 0 && held
+	switch _, total := nodeturn.Units(p.Turns); {
+	case g.Halted != "":
+		g.Stuck = true
+	case g.Counts.Failed == 0:
+	case g.Counts.Waiting == 0, g.Wait == v1alpha1.ReasonMaxConcurrent, full > 0 && full >= p.Mechanism.Strategy(total).MaxConcurrent:
+		g.Stuck = true
+	case g.Wait == v1alpha1.ReasonBudgetExhausted:
+		g.Stuck = p.useUpBudget(g.Waiting[0].Node, failed)
+	}
 }
 
-// usesUpBudget reports whether a budget is used up by this rollout alone.
-func (p *Pass[T]) usesUpBudget() bool {
-	return slices.ContainsFunc(p.Seen.Fleet.Budgets, func(b rollout.Budget) bool {
-		a := b.Examine(&p.Seen.Fleet, p.Now)
-		return a.Limit > 0 && len(a.Holders) >= a.Limit && !slices.ContainsFunc(a.Holders, func(h rollout.Holder) bool { return h.By != p.Holder })
+// useUpBudget reports whether the failed nodes of this rollout alone use up a budget of a node.
+func (p *Pass[T]) useUpBudget(node string, failed map[string]bool) bool {
+	seen := &p.Seen.Fleet
+	return slices.ContainsFunc(seen.Budgets, func(b rollout.Budget) bool {
+		if n := seen.Nodes[node]; n == nil || !b.Selects(n) {
+			return false
+		}
+		a := b.Examine(seen, p.Now)
+		held := rollout.Count(a.Holders, func(h *rollout.Holder) bool { return h.Cause == v1alpha1.CauseClaimed && failed[h.Node] })
+		return a.Limit > 0 && held >= a.Limit
 	})
 }
 
@@ -219,3 +234,17 @@ func Waiting(d *rollout.Decision, failed map[string]bool, g *status.Progress) (l
 	}
 	return list, reasons
 }
+
+// irreversible begins the part of a halted rollout's message that says why it can't be rolled back.
+const irreversible = "; it can't be rolled back: "
+
+// MayRollBack reports whether the failure limit has halted a rollout whose strategy asks for a rollback.
+func (p *Pass[T]) MayRollBack() bool {
+	return p.Decision.Halted != "" && p.Spec != nil && p.Spec.Rollback && !p.Spec.Paused
+}
+
+// CannotRollBack adds to the halt why the rollout can't be rolled back.
+func (p *Pass[T]) CannotRollBack(why string) { p.Decision.Halted += irreversible + why }
+
+// RollBackSoon wakes the rollout after its status has recorded the rollback.
+func (p *Pass[T]) RollBackSoon() { p.WakeAt(p.Now.Add(fleet.Coalesce)) }

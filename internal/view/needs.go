@@ -47,7 +47,7 @@ func Needs(rollouts []Rollout, budgets []Budget) (all []Need) {
 }
 
 // byTurns are why nodes are unavailable that will be available again by themselves.
-var byTurns = []v1alpha1.UnavailableCause{v1alpha1.CauseClaimed, v1alpha1.CauseMinReadySeconds, v1alpha1.CauseDaemonPod}
+var byTurns = []v1alpha1.UnavailableCause{v1alpha1.CauseClaimed, v1alpha1.CauseBeingRemoved, v1alpha1.CauseMinReadySeconds, v1alpha1.CauseDaemonPod}
 
 // needs lists what the rollout needs of a person.
 func (r *Rollout) needs() (all []Need) {

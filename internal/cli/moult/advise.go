@@ -3,7 +3,6 @@
 package moult
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -11,7 +10,6 @@ import (
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/cli/source"
-	"moult.dev/moult/internal/cli/text"
 	"moult.dev/moult/internal/view"
 )
 
@@ -61,7 +59,7 @@ var failedHints = hints{
 	v1alpha1.ReasonJobFailed:   "see what it wrote: {logs}",
 	v1alpha1.ReasonJobLost:     "look on the node how far the change came: it may have been done",
 	v1alpha1.ReasonTurnTimeout: "if turns may take longer, raise spec.strategy.turnTimeout",
-	v1alpha1.ReasonDrainTimeout: "the message says which PodDisruptionBudget held the drain; " +
+	v1alpha1.ReasonDrainTimeout: "the message says which PodDisruptionBudget or pod held the drain; " +
 		"spec.drain says what it may do and how long it may take",
 	v1alpha1.ReasonDrainRefused: "spec.drain.force allows to evict pods that no controller would make again, " +
 		"{emptyDir} those with emptyDir volumes",
@@ -96,8 +94,12 @@ type advisor struct {
 func advise(w *view.Why, p *view.Part, now time.Time) []string {
 	r, u, h := &p.Rollout, &p.Unit, w.Node.Host
 	isHost := r.Kind == source.NodeRollout.Name && !p.Replaces
+	emptyDir := "spec.drain.deleteEmptyDirData"
+	if r.Kind == source.Plan.Name {
+		emptyDir = "spec.drain.deleteEmptydirData"
+	}
 	a := &advisor{Why: w, part: p, fill: strings.NewReplacer(
-		"{emptyDir}", cmp.Or(text.When(r.Kind == source.Plan.Name, "spec.drain.deleteEmptydirData"), "spec.drain.deleteEmptyDirData"), "{arg}", source.Arg(r.Kind, r.Namespace, r.Name), "{name}", r.Name, "{namespace}", r.Namespace, "{node}", w.Node.Name,
+		"{emptyDir}", emptyDir, "{arg}", source.Arg(r.Kind, r.Namespace, r.Name), "{name}", r.Name, "{namespace}", r.Namespace, "{node}", w.Node.Name,
 		"{label}", optOut(r)+"="+upgradev1.LabelDisabled,
 		"{agents}", "kubectl get pods -A -l app.kubernetes.io/name=moult-agent --field-selector spec.nodeName="+w.Node.Name,
 		"{logs}", "kubectl logs -n "+r.Namespace+" -l "+upgradev1.LabelPlan+"="+r.Name+","+upgradev1.LabelNode+"="+w.Node.Name+" --all-containers",

@@ -106,13 +106,12 @@ type live struct {
 	colour bool
 	// all shows a line for each node.
 	all bool
-	// rows is the height of the last frame, once one is shown.
-	rows  int
-	shown bool
+	// rows is the height of the last frame.
+	rows int
 }
 
 func (l *live) close() {
-	if l.shown {
+	if l.rows > 0 {
 		_, _ = io.WriteString(l.out, showCursor)
 	}
 }
@@ -133,12 +132,11 @@ func (l *live) show(s *shown, note string, now time.Time) {
 	var out bytes.Buffer
 	if l.rows > 0 {
 		fmt.Fprintf(&out, upTo, l.rows)
-	}
-	if !l.shown {
+	} else {
 		out.WriteString(hideCursor)
 	}
 	out.Write(bytes.ReplaceAll(f.Text(width, l.colour), []byte("\n"), []byte(eraseToEnd+"\n")))
-	l.rows, l.shown = len(f), true
+	l.rows = len(f)
 	out.WriteString(eraseBelow)
 	_, _ = l.out.Write(out.Bytes()) // The terminal may be gone.
 }

@@ -58,7 +58,7 @@ func TestLive(t *testing.T) {
 	var out bytes.Buffer
 	width, height := 100, 24
 	l := &live{out: &out, size: func() (int, int) { return width, height }}
-	l.show(&shown{}, "", now)
+	l.show(&shown{}, "No rollouts in any namespace.", now)
 	l.show(&shown{rollouts: []view.Rollout{agents(12, 9), servers()}}, "", now)
 	l.show(&shown{rollouts: []view.Rollout{servers()}}, "connection refused", now)
 	l.show(&shown{rollouts: []view.Rollout{agents(2, 1)}}, "", now)

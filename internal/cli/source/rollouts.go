@@ -109,7 +109,11 @@ func (src *Source) ReadCluster(
 ) (*view.Cluster, error) {
 	budgets, errBudgets := src.ReadBudgets(ctx)
 	budgets = append(slices.DeleteFunc(budgets, func(b v1alpha1.NodeDisruptionBudget) bool {
-		return slices.ContainsFunc(found.Budgets, func(f v1alpha1.NodeDisruptionBudget) bool { return f.Name == b.Name })
+		i := slices.IndexFunc(found.Budgets, func(f v1alpha1.NodeDisruptionBudget) bool { return f.Name == b.Name })
+		if i >= 0 {
+			found.Budgets[i].Status, found.Budgets[i].Generation = b.Status, b.Generation // It has the gates that are closed.
+		}
+		return i >= 0
 	}), found.Budgets...)
 	nodes, errNodes := src.ReadNodes(ctx)
 	daemons, errDaemons := src.ReadDaemons(ctx, found.DaemonSets, skip)

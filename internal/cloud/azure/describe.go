@@ -63,12 +63,12 @@ func imageOf(set *armcompute.VirtualMachineScaleSet) *armcompute.ImageReference 
 	return cloud.Value(storageOf(set)).ImageReference
 }
 
-// model is a hash of what new machines are made of. Azure's cloud provider writes load balancers into the network profile.
+// model is a hash of what new machines are made of.
 func model(set *armcompute.VirtualMachineScaleSet) string {
 	sku, profile := cloud.Value(set.SKU), set.Properties.VirtualMachineProfile
 	if profile != nil {
 		profile = to.Ptr(*profile)
-		profile.TimeCreated, profile.NetworkProfile = nil, nil
+		profile.TimeCreated = nil
 	}
 	text, _ := json.Marshal(struct { // Plain data always encodes.
 		Size, Tier string

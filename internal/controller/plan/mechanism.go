@@ -55,7 +55,8 @@ func (j jobs) Start(t *plan.Unit) *turn.Write {
 	write := &turn.Write{Claim: j.w.NewClaim(t)}
 	if t.Step != nodeturn.StepAdopt {
 		write.Then = func() { t.Job, t.Pending = nil, true }
-		if j.w.Plan.Status.RolledBack != nil { // The label is of the revision to which the turn returns. A selector may want it to exist.
+		// The label is of the revision to which the turn returns. A selector may want it to exist, or not to exist.
+		if _, labelled := t.Node.Labels[j.w.Label]; labelled && j.w.Plan.Status.RolledBack != nil {
 			write.Also = []node.Also{node.Labelling(map[string]*string{j.w.Label: ptr.To("")})}
 		}
 	}
@@ -117,7 +118,7 @@ func (j jobs) Finish(t *plan.Unit) turn.Write {
 
 // Fail leaves the node cordoned, so that a person can inspect it. If the drain was not complete, the node is unchanged and is uncordoned.
 func (j jobs) Fail(t *plan.Unit) turn.Write {
-	return turn.Write{Restore: t.Claim.Undrained(), Then: func() {
+	return turn.Write{Restore: plan.Undrained(t.Claim), Then: func() {
 		j.Happened(events.PlanJobFailed(j.w.Plan, t.Failure.Message))
 	}}
 }

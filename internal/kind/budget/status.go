@@ -29,7 +29,7 @@ func Status(b *v1alpha1.NodeDisruptionBudget, account *rollout.Account, now time
 	case len(account.Blocks) > 0:
 		s.Allowed = ptr.To[int32](0)
 	case account.Limit >= 0:
-		s.Allowed = ptr.To(int32(max(0, min(account.Limit, account.Matched)-len(account.Holders))))
+		s.Allowed = ptr.To(int32(max(0, account.Limit-len(account.Holders))))
 	}
 	for _, h := range byAge(account.Holders) {
 		s.Holders = append(s.Holders, v1alpha1.BudgetHolder{Node: h.Node, Cause: h.Cause, By: h.By, Message: h.Message, Since: stamp(h.Since)})

@@ -109,13 +109,10 @@ func (t *Turn) DrainMessage(holder string) string {
 }
 
 // Unmark sets StepUnmark if a person has lifted the cordon of a turn, and the turn needs no other step. So a later cordon is that person's.
-func (t *Turn) Unmark() bool {
-	_, marked := t.Node.Annotations[v1alpha1.AnnotationCordonedBy]
-	if t.Step != StepNone || !marked || t.Node.Spec.Unschedulable {
-		return false
+func (t *Turn) Unmark() {
+	if _, marked := t.Node.Annotations[v1alpha1.AnnotationCordonedBy]; t.Step == StepNone && marked && !t.Node.Spec.Unschedulable {
+		t.Step = StepUnmark
 	}
-	t.Step = StepUnmark
-	return true
 }
 
 // WakeAt requests a reconcile at this time. A zero time requests nothing.

@@ -150,7 +150,7 @@ func (w *World) hasTriedFailed(t *Unit) bool {
 		return false
 	}
 	f := c.Failed
-	return f == nil || f.Reason != v1alpha1.ReasonDrainTimeout && f.Reason != v1alpha1.ReasonDrainRefused && !c.Undrained()
+	return f == nil || f.Reason != v1alpha1.ReasonDrainTimeout && f.Reason != v1alpha1.ReasonDrainRefused && !Undrained(c)
 }
 
 // judgeClaimed judges a node in a turn. unwanted is true if the Plan does not want to change the node.
@@ -178,11 +178,10 @@ func (w *World) judgeClaimed(t *Unit, unwanted bool) {
 	case w.Job != nil:
 		t.judgeWithoutJob(w)
 	}
-	if t.Step != nodeturn.StepNone {
+	if t.Unmark(); t.Step != nodeturn.StepNone {
 		return
 	}
 	switch c := t.Claim; {
-	case t.Unmark():
 	case !w.Ready || !t.awaitsOperator(w):
 	case c.Cordoned == nil:
 		t.Step = StepCordon
@@ -331,10 +330,13 @@ func (t *Unit) jobFailed(w *World) {
 	t.Fail(v1alpha1.ReasonJobFailed, message+t.undrained(w), t.end.LastTransitionTime.Time)
 }
 
+// Undrained reports whether the drain of a turn has begun and is not over, so that the turn has changed nothing.
+func Undrained(c *v1alpha1.Claim) bool { return c.Drains && c.Cordoned != nil && c.Drained == nil }
+
 // undrained says what holds the drain of a turn that ends before its drain is over.
 func (t *Unit) undrained(w *World) string {
 	held := t.DrainMessage(w.Holder)
-	if !t.Claim.Undrained() || held == "" {
+	if !Undrained(t.Claim) || held == "" {
 		return ""
 	}
 	return "; the drain was not over: " + held

@@ -56,7 +56,7 @@ func (w *World) JudgeNode(n *Node, room map[string]Room) *NodeState {
 // setFailedUnit makes u the unit of a node whose turn has failed. It returns false if a retry is due: then the unit is outdated again.
 func (w *World) setFailedUnit(u *rollout.Unit, own *v1alpha1.Claim) bool {
 	f := own.Failed
-	u.State, u.Reason, u.Message, u.Since, u.Skipped, u.Claimed = v1alpha1.UnitFailed, f.Reason, f.Message, f.Time.Time, f.Skipped, !own.RecordsResult()
+	u.State, u.Reason, u.Message, u.Since, u.Skipped, u.Retried = v1alpha1.UnitFailed, f.Reason, f.Message, f.Time.Time, f.Skipped, !own.Skipped()
 	u.RetryAt = nodeturn.RetryAt(w.Strategy, own)
 	if u.RetryAt.IsZero() || w.Now.Before(u.RetryAt) {
 		return true

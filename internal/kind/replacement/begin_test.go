@@ -94,8 +94,8 @@ func TestFailedIsNotClaimed(t *testing.T) {
 	})
 	p := s.JudgeNode(s.Nodes["n-old"], s.Rooms(nil))
 	s.Judge([]*Turn{s.turn})
-	if p.Unit.Claimed || s.turn.Unit.Claimed {
-		t.Errorf("claimed to begin: %t; claimed to claim: %t", p.Unit.Claimed, s.turn.Unit.Claimed)
+	if p.Unit.Claimed || s.turn.Unit.Claimed || !p.Unit.Retried || !s.turn.Unit.Retried {
+		t.Errorf("to begin: %+v; to claim: %+v", p.Unit, s.turn.Unit)
 	}
 }
 

@@ -220,8 +220,11 @@ func (w *World) advance(t *Turn) {
 // setUnit sets the unit of a turn.
 func (w *World) setUnit(t *Turn) {
 	n := w.oldNode(t)
-	t.Unit = rollout.Unit{Node: t.UnitName(), State: v1alpha1.UnitUpdating, Since: t.Since.Time, Claimed: n != nil && n.Claim != nil && !n.Claim.RecordsResult()}
+	t.Unit = rollout.Unit{Node: t.UnitName(), State: v1alpha1.UnitUpdating, Since: t.Since.Time}
 	u := &t.Unit
+	if n != nil && n.Claim != nil {
+		u.Claimed, u.Retried = !n.Claim.RecordsResult(), n.Claim.Failed != nil && !n.Claim.Skipped()
+	}
 	switch t.Phase {
 	case v1alpha1.MachineAdding, v1alpha1.MachineJoining, v1alpha1.MachineClaiming:
 		if t.Machine == "" && t.Phase != v1alpha1.MachineClaiming || w.Bound(t) {

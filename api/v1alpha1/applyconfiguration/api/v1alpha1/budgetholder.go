@@ -16,7 +16,7 @@ import (
 type BudgetHolderApplyConfiguration struct {
 	// node is the node's name.
 	Node *string `json:"node,omitempty"`
-	// cause says why it is unavailable: the first that applies of Claimed, Unschedulable, NotReady, MinReadySeconds,
+	// cause says why it is unavailable: the first that applies of Claimed, BeingRemoved, Unschedulable, NotReady, MinReadySeconds,
 	// Unhealthy, ClaimUnreadable, DaemonPodReplaced.
 	Cause *apiv1alpha1.UnavailableCause `json:"cause,omitempty"`
 	// by is the rollout that has claimed it, or replaces its pod, as "Kind/namespace/name".
