@@ -8,7 +8,7 @@
 //	                    ├▶ node.go      one node, as kubectl moult why explains it
 //	                    ├▶ answer.go    one compressed answer for all viewers of a state
 //	                    ├▶ viewer.go    what a viewer of a shared server may see of it
-//	                    └▶ live.go      tells browsers that there is a newer state; they fetch the part of the page again
+//	                    └▶ dashboard.go tells browsers that there is a newer state; they fetch the part of the page again
 //
 // Pages are made by gomponents, not html/template: that one keeps the linker from leaving out unused methods, and doubles the programs' size. A
 // browser without JavaScript loads them again every few seconds.
@@ -16,6 +16,7 @@ package dashboard
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"sync"
 	"time"
@@ -116,4 +117,41 @@ func guard(next http.Handler) http.Handler {
 		h.Set("Cache-Control", "no-store")
 		next.ServeHTTP(w, r)
 	})
+}
+
+const (
+	// atMost is how often a browser is told of a change.
+	atMost = time.Second
+	// alive is how often something is sent without a change, so that both ends notice a broken connection.
+	alive = 15 * time.Second
+)
+
+// changes sends the number of each newer state as a server-sent event, until the browser goes.
+func (s *Server) changes(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	out := http.NewResponseController(w)
+	sent := -1
+	for {
+		state, changed := s.current()
+		line := ": alive\n\n"
+		if state != nil && state.version != sent {
+			sent = state.version
+			line = fmt.Sprintf("id: %d\ndata: %d\n\n", sent, sent)
+		}
+		if _, err := fmt.Fprint(w, line); err != nil || out.Flush() != nil {
+			return
+		}
+		select {
+		case <-r.Context().Done():
+			return
+		case <-s.clock.After(alive):
+			continue
+		case <-changed:
+		}
+		select {
+		case <-r.Context().Done():
+			return
+		case <-s.clock.After(atMost):
+		}
+	}
 }
