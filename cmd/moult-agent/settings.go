@@ -146,6 +146,8 @@ func (s *settings) complete() error {
 	}
 	require(!s.controller, "this is the agent; the operator is another program: moult -controller -nodeName NAME, or moult controller")
 	require(strings.TrimSpace(s.agent.NodeName) != "", "--node-name must be given, or $NODE_NAME, and not be empty")
+	require(!strings.HasPrefix(s.sentinel.File, "/sentinel/"), "--reboot-sentinel-file is a path on the host: "+
+		"kured's manifests mount the host's /var/run at /sentinel, so write /var/run%s", strings.TrimPrefix(s.sentinel.File, "/sentinel"))
 	require(s.agent.CheckInterval >= time.Second, "--check-interval must be 1s or more, not %s", s.agent.CheckInterval)
 	require(s.agent.RebootGrace >= time.Second, "--reboot-grace must be 1s or more, not %s", s.agent.RebootGrace)
 	switch s.rebootMethod {
@@ -181,7 +183,7 @@ var _ pflag.Value = (*command)(nil)
 
 // Set reads the command. It refuses quotes, because no shell runs the command and would remove them.
 func (c *command) Set(text string) error {
-	const write = `write a JSON list of the program and its arguments, such as ["sh","-c","! needs-restarting -r"]`
+	const write = `write a JSON list of the program and its arguments, such as ["sh","-c","needs-restarting -r; case $? in 0) exit 1;; 1) exit 0;; esac; exit 127"]`
 	text = strings.TrimSpace(text)
 	var list []string
 	switch {

@@ -205,7 +205,7 @@ func TestHostRoots(t *testing.T) {
 }
 
 func TestCommandRefused(t *testing.T) {
-	const list = `write a JSON list of the program and its arguments, such as ["sh","-c","! needs-restarting -r"]`
+	const list = `write a JSON list of the program and its arguments, such as ["sh","-c","needs-restarting -r; case $? in 0) exit 1;; 1) exit 0;; esac; exit 127"]`
 	for text, want := range map[string]string{
 		`sh -c "! needs -r"`: "quotes and backslashes are not understood here: " + list,
 		`a\ b`:               "quotes and backslashes are not understood here: " + list,

@@ -130,7 +130,7 @@ const cookie = "moult-token"
 var loginFile string
 
 // loginPage asks for a token, and refusedPage says besides that the one that was sent is not accepted.
-var loginPage, refusedPage = loginWith(""), loginWith(`<p role="alert">The token was refused, or the cluster can't check it now. ` +
+var loginPage, refusedPage = loginWith(""), loginWith(`<p role="alert">The token was refused. ` +
 	"It may be mistyped, expired, or made for another audience.</p>\n")
 
 func loginWith(reason string) []byte {
@@ -153,6 +153,12 @@ func (a *access) guard(next http.Handler) http.Handler {
 			r.Header.Set("Authorization", "Bearer "+token.Value)
 		}
 		viewer, err := a.user(r)
+		if err != nil && !errors.Is(err, errRefused) {
+			ctrl.Log.WithName("dashboard").Info("a token can't be checked", "error", err.Error())
+			w.Header().Set("Refresh", "5") // Browsers load the page again.
+			http.Error(w, "The API server can't be asked who you are. Try again in a moment.", http.StatusServiceUnavailable)
+			return
+		}
 		if viewer == nil {
 			w.Header().Set("Content-Security-Policy", "default-src 'none'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
 			w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -160,7 +166,7 @@ func (a *access) guard(next http.Handler) http.Handler {
 			page := loginPage
 			if err != nil && r.Header.Get("Authorization") != "" {
 				page = refusedPage
-				ctrl.Log.WithName("dashboard").Info("a token was refused, or can't be checked", "error", err.Error())
+				ctrl.Log.WithName("dashboard").Info("a token was refused", "error", err.Error())
 			}
 			w.WriteHeader(http.StatusUnauthorized)
 			_, _ = w.Write(page)
@@ -176,7 +182,7 @@ func (a *access) guard(next http.Handler) http.Handler {
 // setCookie keeps the token in the browser, or removes it with a negative age, and goes to the first page.
 func setCookie(w http.ResponseWriter, r *http.Request, token string, age int) {
 	http.SetCookie(w, &http.Cookie{
-		Name: cookie, Value: token, MaxAge: age, Path: "/", Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode,
+		Name: cookie, Value: token, MaxAge: age, Path: "/", Secure: true, HttpOnly: true, SameSite: http.SameSiteLaxMode,
 	})
 	http.Redirect(w, r, "/", http.StatusSeeOther)
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/pflag"
 	"go.uber.org/zap/zapcore"
@@ -68,14 +69,19 @@ func inPod() bool {
 
 // runs reports whether a controller is chosen.
 func (s *settings) runs(controller string) bool {
-	return slices.Contains(strings.Split(s.controllers, ","), controller)
+	return slices.Contains(s.chosen(), controller)
+}
+
+func (s *settings) chosen() []string {
+	return strings.FieldsFunc(s.controllers, func(r rune) bool { return r == ',' || unicode.IsSpace(r) })
 }
 
 // flagVerbosity is a flag of Ducklett's logger.
 const flagVerbosity = "v"
 
-// flagValidationMode: an invalid variable is an error here. The default would promote canaries that a person wants to see first.
-const flagValidationMode = "eds-validation-mode"
+// An invalid variable is an error for these flags. The defaults would promote canaries that a person wants to see first, and run controllers beside
+// another operator.
+const flagValidationMode, flagControllers = "eds-validation-mode", "controllers"
 
 func (s *settings) bind(flags *pflag.FlagSet) *variables {
 	const controller, job = "SYSTEM_UPGRADE_CONTROLLER_", "SYSTEM_UPGRADE_JOB_"
@@ -112,7 +118,7 @@ func (s *settings) bind(flags *pflag.FlagSet) *variables {
 	add(v, &s.renewDeadline, "leader-election-renew-deadline", 30*time.Second, "CATTLE_ELECTION_RENEW_DEADLINE", "how long the Lease may stay unrenewed before this one stops")
 	add(v, &s.retryPeriod, "leader-election-retry-period", 2*time.Second, "CATTLE_ELECTION_RETRY_PERIOD", "how often this one tries to take the Lease")
 
-	add(v, &s.controllers, "controllers", strings.Join(allControllers, ","), "MOULT_CONTROLLERS", "which controllers run, with commas")
+	add(v, &s.controllers, flagControllers, strings.Join(allControllers, ","), "MOULT_CONTROLLERS", "which controllers run, with commas")
 	add(v, &s.watchNamespace, "watch-namespace", "", "WATCH_NAMESPACE", "the namespaces whose ExtendedDaemonSets are carried out, with commas; empty is all")
 	add(v, validationMode, flagValidationMode, string(edsv1.ValidationModeAuto), "EDS_VALIDATION_MODE", "validation mode of canaries that name none: auto or manual")
 	add(v, &s.affinitySupport, "eds-node-affinity-match-support", "1", "EDS_NODEAFFINITYMATCH_SUPPORT", "1 binds daemon pods to their node by node affinity, anything else by spec.nodeName")
@@ -143,8 +149,8 @@ func (s *settings) bind(flags *pflag.FlagSet) *variables {
 	v.require("eds-threads", "1 or more", func() bool { return s.daemons.Threads >= 1 })
 	v.require("job-ttl-seconds-after-finish", "0 or more", func() bool { return j.TTLSecondsAfterFinish >= 0 })
 	v.require("job-backoff-limit", "0 or more", func() bool { return j.BackoffLimit >= 0 })
-	v.require("controllers", "one or more of "+strings.Join(allControllers, ","), func() bool {
-		return !slices.ContainsFunc(strings.Split(s.controllers, ","), func(c string) bool { return !slices.Contains(allControllers, c) })
+	v.require(flagControllers, "one or more of "+strings.Join(allControllers, ","), func() bool {
+		return len(s.chosen()) > 0 && !slices.ContainsFunc(s.chosen(), func(c string) bool { return !slices.Contains(allControllers, c) })
 	})
 
 	// Flags of the peers' programs. system-upgrade-controller takes --service-account; the others are those of ExtendedDaemonSet, of the Bottlerocket

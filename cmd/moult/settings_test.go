@@ -70,7 +70,7 @@ func allVariables(t *testing.T) []variable {
 		{"MOULT_ALLOW_LOCAL_ADDRESSES", "allow-local-addresses", func(s *settings) any { return s.allowLocal }, true, "false", false, "maybe"},
 		{"SYSTEM_UPGRADE_PLAN_ALLOW_DOWNGRADE", "plan-allow-downgrade", func(s *settings) any { return s.AllowDowngrade }, false, "true", true, "maybe"},
 		{"MOULT_IMAGE", "image", func(s *settings) any { return s.Job.Image }, "", "moult:v1", "moult:v1", ""},
-		{"MOULT_CONTROLLERS", "controllers", func(s *settings) any { return s.controllers }, "plan,extendeddaemonset,hostupdate,replacement", "plan", "plan", "pods"},
+		{"MOULT_CONTROLLERS", "controllers", func(s *settings) any { return s.controllers }, "plan,extendeddaemonset,hostupdate,replacement", "plan", "plan", ""},
 		{"WATCH_NAMESPACE", "watch-namespace", func(s *settings) any { return strings.Join(slices.Sorted(maps.Keys(s.daemons.Namespaces)), ",") }, "", "a, b", "a,b", ""},
 		{"EDS_NODEAFFINITYMATCH_SUPPORT", "eds-node-affinity-match-support", func(s *settings) any { return s.affinitySupport }, "1", "0", "0", ""},
 		{"EDS_VALIDATION_MODE", "eds-validation-mode", func(s *settings) any { return string(s.daemons.ValidationMode) }, "auto", "manual", "manual", ""},
@@ -245,9 +245,16 @@ func TestBadFlags(t *testing.T) {
 			t.Errorf("%s: got %v; want %s", arg, err, want)
 		}
 	}
-	_, ignored, fatal := load(t, nil, map[string]string{"EDS_VALIDATION_MODE": "none"})
-	if len(ignored) > 0 || len(fatal) != 1 || fatal[0].Error() != "reading $EDS_VALIDATION_MODE, it must be auto or manual" {
-		t.Errorf("got %v, %v", ignored, fatal)
+	for variable, want := range map[string]string{
+		"EDS_VALIDATION_MODE": "it must be auto or manual", "MOULT_CONTROLLERS": "it must be one or more of plan,extendeddaemonset,hostupdate,replacement",
+	} {
+		_, ignored, fatal := load(t, nil, map[string]string{variable: "none"})
+		if len(ignored) > 0 || len(fatal) != 1 || fatal[0].Error() != "reading $"+variable+", "+want {
+			t.Errorf("got %v, %v", ignored, fatal)
+		}
+	}
+	if s, _, _ := load(t, nil, map[string]string{"MOULT_CONTROLLERS": "plan, hostupdate"}); !s.runs("hostupdate") || s.runs("replacement") {
+		t.Errorf("got %v", s.chosen())
 	}
 }
 

@@ -95,7 +95,7 @@ func (v *variables) load(getenv func(string) string) (ignored []error, fatal err
 		err := f.Value.Set(value)
 		switch {
 		case err == nil:
-		case f.Name == flagValidationMode:
+		case f.Name == flagValidationMode, f.Name == flagControllers:
 			fatal = fmt.Errorf("reading $%s, %w", name, err)
 		default:
 			_ = f.Value.Set(f.DefValue)

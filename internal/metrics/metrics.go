@@ -53,7 +53,7 @@ var (
 	stalled = gauge("moult_rollout_stalled", "1 while a rollout's condition Stalled is true: it goes no further until a person acts.",
 		"kind", "namespace", "name")
 	turnStarts = comingAndGoing("moult_turn_start_time_seconds",
-		"When the turn of a node began, in seconds since the epoch, for the 20 oldest turns in progress of a rollout.", "kind", "namespace", "name", "node")
+		"When the turn of a node began, in seconds since the epoch, for the 20 oldest turns of a rollout that are in progress and do not soak.", "kind", "namespace", "name", "node")
 	turns = histogram("moult_turn_duration_seconds", "How long a node's turn took, from claim to release or failure, by result.",
 		seconds, "kind", "namespace", "name", "result")
 	failures = counter("moult_turn_failures_total", "Turns of nodes that failed, by the reason.", "kind", "namespace", "name", "reason")

@@ -81,7 +81,9 @@ func (p *Pass[T]) Summarize(phase func(T) (v1alpha1.Phase, time.Time, string)) S
 			}
 			phase, since, message := phase(t)
 			g.Updating = append(g.Updating, b.TurnStatus(phase, since, strings.TrimPrefix(message+b.Trouble, "; "), wait))
-			g.started = append(g.started, v1alpha1.UnitStatus{Node: b.Unit.Node, Since: nodeturn.Stamp(b.Start())})
+			if state != v1alpha1.UnitSoaking {
+				g.started = append(g.started, v1alpha1.UnitStatus{Node: b.Unit.Node, Since: nodeturn.Stamp(b.Start())})
+			}
 		default:
 			g.Counts.Waiting++
 		}
@@ -159,7 +161,7 @@ func (p *Pass[T]) took() []time.Duration {
 func (p *Pass[T]) History(before []v1alpha1.Run, revision string, wave *v1alpha1.WaveStatus, approval *v1alpha1.WaveApproval, g *Summary) []v1alpha1.Run {
 	o := history.Observation{
 		Revision: revision, Wave: wave, Approval: approval, Counts: g.Counts, Complete: g.Counts.Updated == g.Counts.Total && g.Unknown == "",
-		Paused: p.Spec != nil && p.Spec.Paused, Halted: g.Halted != "", Wait: g.Wait, Failed: g.failures, Took: p.took(),
+		Paused: p.Spec != nil && p.Spec.Paused, Halted: g.Stuck, Wait: g.Wait, Failed: g.failures, Took: p.took(),
 		CreatedBy: history.CreatedBy(p.Object),
 	}
 	return history.Next(before, o, p.Now)

@@ -108,7 +108,7 @@ func TestHealth(t *testing.T) {
 		"paused":                   {rollouts, "Reconciling", map[string]any{"strategy": map[string]any{"paused": true}}, nil, "Suspended", status.InProgressStatus, "it is paused"},
 		"paused and done":          {rollouts, "Ready", map[string]any{"strategy": map[string]any{"paused": true}}, nil, "Healthy", status.CurrentStatus, ""},
 		"waits for approval":       {rollouts, "Reconciling", nil, map[string]any{"wave": wave}, "Suspended", status.InProgressStatus, "wave canary waits"},
-		"a canary is paused":       {eds, "Stalled", nil, map[string]any{"state": "Canary Paused"}, "Suspended", status.FailedStatus, "Canary Paused"},
+		"a canary is paused":       {eds, "Reconciling", nil, map[string]any{"state": "Canary Paused"}, "Suspended", status.InProgressStatus, "Canary Paused"},
 		"a canary has failed":      {eds, "Stalled", nil, map[string]any{"state": "Canary Failed"}, "Degraded", status.FailedStatus, "words of Stalled"},
 		"a rolling update paused":  {eds, "Reconciling", nil, map[string]any{"state": "RollingUpdate Paused"}, "Suspended", status.InProgressStatus, ""},
 		"a budget is paused":       {budget, "Ready", nil, map[string]any{"Paused": true}, "Suspended", status.CurrentStatus, "it is paused"},

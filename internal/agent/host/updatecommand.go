@@ -76,7 +76,7 @@ func (a *UpdateAPI) command(ctx context.Context, c updateCommand) (*updateStatus
 	var before, after *updateStatus
 	limit := a.commandLimit
 	if c == prepare {
-		limit *= 6 // It downloads the update.
+		limit *= downloads
 	}
 	err := a.poll(ctx, a.commandLimit, func() (begun bool, err error) {
 		if before, err = a.status(ctx); err != nil {
@@ -103,9 +103,13 @@ func (a *UpdateAPI) command(ctx context.Context, c updateCommand) (*updateStatus
 	return after, after.Last.failure()
 }
 
-// idleStatus returns the status when no command runs any more. It is empty if no command ran since the boot.
+// downloads is how many times longer a command may take that downloads the update.
+const downloads = 6
+
+// idleStatus returns the status when no command runs any more, such as a download that the previous process began. It is empty if no command ran
+// since the boot.
 func (a *UpdateAPI) idleStatus(ctx context.Context) (status *updateStatus, err error) {
-	err = a.poll(ctx, a.commandLimit, func() (bool, error) {
+	err = a.poll(ctx, downloads*a.commandLimit, func() (bool, error) {
 		status, err = a.status(ctx)
 		return err == nil, err
 	})

@@ -114,7 +114,7 @@ func (l *leftovers) ofNode(n *corev1.Node) {
 	}
 	labels, annotations := ownKeys(n.Labels), ownKeys(n.Annotations)
 	if _, own := n.Annotations[v1alpha1.AnnotationExcludedBy]; own {
-		labels = append(labels, corev1.LabelNodeExcludeBalancers)
+		l.add("node/"+n.Name+" is kept from load balancers by Moult", "kubectl label node %s %s-", n.Name, corev1.LabelNodeExcludeBalancers)
 	}
 	if _, own := n.Annotations[v1alpha1.AnnotationScaleDownBy]; own {
 		annotations = append(annotations, v1alpha1.AnnotationScaleDownDisabled)
@@ -128,10 +128,10 @@ func (l *leftovers) ofNode(n *corev1.Node) {
 	}
 }
 
-// ownKeys returns the keys of labels or annotations that are Moult's.
+// ownKeys returns the keys of labels or annotations that are Moult's. A person's opt-out is none.
 func ownKeys(of map[string]string) (own []string) {
 	for _, key := range slices.Sorted(maps.Keys(of)) {
-		is := strings.HasPrefix(key, v1alpha1.GroupName+"/") || strings.HasPrefix(key, upgradev1.LabelPlanHash(""))
+		is := strings.HasPrefix(key, v1alpha1.GroupName+"/") || strings.HasPrefix(key, upgradev1.LabelPlanHash("")) && of[key] != upgradev1.LabelDisabled
 		for _, p := range v1alpha1.HostProtocols {
 			is = is && key != p.InterfaceLabel || slices.Contains([]string{p.Wanted, p.Active, p.State, p.Update}, key)
 		}

@@ -59,7 +59,7 @@ func TestUninstallCheck(t *testing.T) {
 		left     string
 	}{
 		"nothing": {node: plain, want: "Nothing of Moult is left on nodes, and no rollout is in progress.\n"},
-		"all": {node: node, rollouts: []runtime.Object{plan, rollout}, left: "7 things of Moult are left: while the operator runs, let rollouts end; " +
+		"all": {node: node, rollouts: []runtime.Object{plan, rollout}, left: "8 things of Moult are left: while the operator runs, let rollouts end; " +
 			"after that run the commands above", want: `plan.upgrade.cattle.io/p -n ns changes n
   kubectl delete plan -n ns p
 noderollout.moult.dev/r replaces 1 machines: look in the cloud for what it has added
@@ -70,8 +70,10 @@ node/n is cordoned by Moult
   kubectl uncordon n
 node/n has the taint plan.outdated.moult.dev/p
   kubectl taint node n plan.outdated.moult.dev/p:PreferNoSchedule-
-node/n has the labels bottlerocket.aws/update-available, plan.upgrade.cattle.io/p, node.kubernetes.io/exclude-from-external-load-balancers
-  kubectl label node n bottlerocket.aws/update-available- plan.upgrade.cattle.io/p- node.kubernetes.io/exclude-from-external-load-balancers-
+node/n is kept from load balancers by Moult
+  kubectl label node n node.kubernetes.io/exclude-from-external-load-balancers-
+node/n has the labels bottlerocket.aws/update-available, plan.upgrade.cattle.io/p
+  kubectl label node n bottlerocket.aws/update-available- plan.upgrade.cattle.io/p-
 node/n has the annotations bottlerocket.aws/action-state, moult.dev/claims, moult.dev/cordoned-by, moult.dev/excluded-by, with a claim of Plan/ns/p
   kubectl annotate node n bottlerocket.aws/action-state- moult.dev/claims- moult.dev/cordoned-by- moult.dev/excluded-by-
 `},

@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -126,7 +127,10 @@ func (f *Feed) report(w *watched, trouble *error) {
 
 // recovered notes that a list or watch began again, if there is no error.
 func (f *Feed) recovered(w *watched, err error) {
-	if err == nil && w.trouble.Load() != nil {
+	switch {
+	case utilnet.IsConnectionRefused(err), apierrors.IsTooManyRequests(err):
+		f.watchFailed(w, err) // The reflector tries again without telling anyone.
+	case err == nil && w.trouble.Load() != nil:
 		f.report(w, nil)
 	}
 }

@@ -159,8 +159,14 @@ func (p *pass) rolloutEvents(before *edsv1.ExtendedDaemonSet) []events.Event {
 // measure sets the metrics of the nodes.
 func (p *pass) measure() {
 	states, reasons := map[v1alpha1.UnitState]int{}, map[v1alpha1.Reason]int{}
-	for i := range p.Units {
-		states[p.Units[i].State]++
+	units := p.Units
+	if p.Canary != nil {
+		units = p.Canary.Units
+	}
+	for i := range units {
+		if u := &units[i]; !u.Excused || u.State != v1alpha1.UnitUpdating { // A node that is not ready is not being updated.
+			states[u.State]++
+		}
 	}
 	for _, w := range p.Waits() {
 		reasons[w.Reason]++

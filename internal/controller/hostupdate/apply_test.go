@@ -75,7 +75,10 @@ func TestRevertsWhatWasPerformed(t *testing.T) {
 		"performed":                     {old("perform-update,perform-update,ready true", checked), "reset-state,unknown,unknown unknown"},
 		"performed, by another's agent": {old("perform-update,perform-update,ready true"), "stabilize,unknown,unknown unknown"},
 		"told to reboot":                {old("reboot-update,reboot-update,ready true", checked), "stabilize,unknown,unknown unknown"},
-		"it is being taken back":        {old("reset-state,reset-state,busy unknown", checked), "reset-state,reset-state,busy unknown"},
+		"the reboot is refused": {
+			old("reboot-update,reboot-update,error true", checked, annotated(v1alpha1.AnnotationHostBoot, "boot-1")), "reset-state,unknown,unknown unknown",
+		},
+		"it is being taken back": {old("reset-state,reset-state,busy unknown", checked), "reset-state,reset-state,busy unknown"},
 	} {
 		for how, end := range map[string]func(*pass, *unit) error{
 			"released": func(p *pass, s *unit) error { return p.Release(t.Context(), s) },

@@ -93,10 +93,11 @@ func endOrders(n *corev1.Node, rollout types.UID, hooks v1alpha1.RebootHooks) []
 }
 
 // checkAfter returns the order that ends the order before it. After an update that was performed, or an agent that has begun to make the host return,
-// any next reboot would boot another version, so that is reverted. Only Moult's agents can do that. An agent that reports when it checked is Moult's.
+// any next reboot would boot another version, so that is reverted, also after a reboot that the host has refused. Only Moult's agents can do that. An agent that reports when it checked is Moult's.
 func checkAfter(r *hostupdate.Report) v1alpha1.HostAction {
 	returns := r.Wanted == v1alpha1.HostActionRollback && r.Active == r.Wanted && r.State != v1alpha1.HostStateError
-	if (r.Wanted == v1alpha1.HostActionPerform || returns) && !r.Checked.IsZero() {
+	refused := r.Wanted == v1alpha1.HostActionReboot && r.Active == r.Wanted && r.State == v1alpha1.HostStateError && r.BootID != "" && r.RebootingFrom == r.BootID
+	if (r.Wanted == v1alpha1.HostActionPerform || returns || refused) && !r.Checked.IsZero() {
 		return v1alpha1.HostActionReset
 	}
 	return v1alpha1.HostActionStabilize

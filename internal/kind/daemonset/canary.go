@@ -79,7 +79,8 @@ func (j *Judge) findFits() {
 	}
 }
 
-// findHeld finds on which nodes outside of the canary a budget lets no canary start: it is paused, or its window or gate is closed.
+// findHeld finds on which nodes outside of the canary a budget lets no canary start: it is paused, its window or gate is closed,
+// or by the budget the node is not healthy.
 func (j *Judge) findHeld() {
 	var units []rollout.Unit
 	for _, s := range j.States {
@@ -93,6 +94,12 @@ func (j *Judge) findHeld() {
 		j.State(w.Node).Held = w.Reason != v1alpha1.ReasonBudgetExhausted && w.Reason != v1alpha1.ReasonMaxDomains
 	}
 	j.WakeAt(d.Next)
+	for i := range units {
+		if why, next := j.Fleet.Unhealthy(units[i].Node, j.Now); why != "" { // The canary would not pass there.
+			j.State(units[i].Node).Held = true
+			j.WakeAt(next)
+		}
+	}
 }
 
 // restarts returns how often the containers of the daemon's pods restarted on the node.
@@ -180,8 +187,8 @@ func (j *Judge) DecideCanary() {
 		case s.Current.Available():
 			u.State, u.Since = v1alpha1.UnitUpdated, s.Current.State.ReadySince
 			c.Until = rollout.Later(c.Until, u.Since.Add(wave.Soak))
-		case s.UnitState() == v1alpha1.UnitOutdated && s.lacksPod() && s.NodeProblem == "" && !c.Paused():
-			u.State = v1alpha1.UnitOutdated // Only budgets and claims can hold it: the canary has no window, and a slot for each node.
+		case s.UnitState() == v1alpha1.UnitOutdated && s.lacksPod() && (s.NodeProblem == "" || s.claim() >= 0) && !c.Paused():
+			u.State = v1alpha1.UnitOutdated // Only a pause, budgets and claims can hold it: the canary has no window, and a slot for each node.
 		}
 		allAvailable = allAvailable && s.Current.Available()
 		c.Units = append(c.Units, u)
@@ -191,7 +198,7 @@ func (j *Judge) DecideCanary() {
 	}
 	c.Strategy = rollout.Strategy{
 		UID: j.EDS.UID, Revision: j.Target.Spec.TemplateGeneration, MaxConcurrent: max(1, len(wave.Nodes)), Waves: []rollout.Wave{wave}, Wave: j.EDS.Status.Wave,
-		Approved: rollout.Approvals(j.EDS.Annotations, j.EDS.Status.Approval), Claimless: true, SoakLast: true,
+		Approved: rollout.Approvals(j.EDS.Annotations, j.EDS.Status.Approval), Claimless: true, SoakLast: true, Paused: j.Strategy.Paused,
 	}
 	c.Decision = rollout.Decide(c.Strategy, c.Units, j.Fleet, j.Now)
 	j.EDS.Status.Wave = c.Decision.Wave

@@ -149,7 +149,9 @@ func (j *Judge) decideRollingUpdate() {
 	strategy, units, fleet := j.Rolling, j.Units, j.Fleet
 	starts := func(u rollout.Unit) bool { return u.State == v1alpha1.UnitOutdated && u.Reason == "" }
 	reverts := slices.ContainsFunc(j.States, func(s *NodeState) bool { return s.WasOnlyCanary }) &&
-		slices.ContainsFunc(units, func(u rollout.Unit) bool { return starts(u) && j.State(u.Node).WasOnlyCanary })
+		slices.ContainsFunc(units, func(u rollout.Unit) bool {
+			return starts(u) && j.State(u.Node).WasOnlyCanary && j.State(u.Node).claim() < 0
+		})
 	if reverts {
 		units = slices.Clone(units)
 		strategy.Waves, strategy.Wave, strategy.Windows, strategy.WindowError, strategy.Error = nil, nil, nil, "", ""

@@ -74,6 +74,15 @@ func TestDecide(t *testing.T) {
 			func() *world { return newWorld(5).has("old", nil, 0, 1).has("new", unready, 2, 3, 4).down(2, 3, 4) },
 			"replace n0/old,n1/old",
 		},
+		"a node that is not ready is in no wave before others": {
+			func() *world {
+				w := newWorld(3).has("old", nil, 0, 1, 2).down(0)
+				w.nodes[0].Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule}}
+				w.eds.Spec.Strategy.Waves = []v1alpha1.Wave{{Size: ptr.To(intstr.FromInt32(1))}}
+				return w
+			},
+			"replace n2/old; NodeNotReady n0; WavePending n1",
+		},
 		"an outdated pod on a node that is not ready stays": {
 			func() *world { return newWorld(3).has("old", nil, 0).has("new", nil, 1, 2).down(0) },
 			"NodeNotReady n0",

@@ -68,10 +68,17 @@ func TestFailedCanary(t *testing.T) {
 		"OnDelete, and the canary has moved":           {moved(onDelete(gaveUp(0, 1))), nil, "replace n0/new"},
 		"OnDelete, of one that was active once":        {onDelete(gaveUpOnce(0)), nil, "OnDelete n0"},
 		"but not while it is paused":                   {with(failed(gaveUp(0)), func(s *edsv1.ExtendedDaemonSetSpecStrategy) { s.Paused = true }), nil, "Paused n0"},
-		"nor on a node that is not ready":              {failed(gaveUp(0, 1)).down(0), nil, "replace n1/new; NodeNotReady n0"},
-		"one that the template was taken from":         {with(gaveUp(0, 1), closed), nil, "replace n0/new,n1/new"},
-		"not a revision that has been active once":     {with(gaveUpOnce(0, 1), closed), nil, "OutsideWindow n0,n1"},
-		"not one that was never tried":                 {with(untried(gaveUp(0, 1)), closed), nil, "OutsideWindow n0,n1"},
+		"nor on a node that another rollout has, which holds up no other": {
+			func() *world {
+				w := failed(gaveUp(0)).orphans(4)
+				w.nodes[0].Annotations[v1alpha1.AnnotationClaims] = `[{"rollout":"Plan/a/b","uid":"u","revision":"r","turn":"t","since":"2026-03-04T11:00:00Z"}]`
+				return w
+			}(), nil, "replace n4/orphan; Claimed n0",
+		},
+		"nor on a node that is not ready":          {failed(gaveUp(0, 1)).down(0), nil, "replace n1/new; NodeNotReady n0"},
+		"one that the template was taken from":     {with(gaveUp(0, 1), closed), nil, "replace n0/new,n1/new"},
+		"not a revision that has been active once": {with(gaveUpOnce(0, 1), closed), nil, "OutsideWindow n0,n1"},
+		"not one that was never tried":             {with(untried(gaveUp(0, 1)), closed), nil, "OutsideWindow n0,n1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := tc.world.look(t, func(f *Facts) { f.Fleet.Budgets = tc.budgets })

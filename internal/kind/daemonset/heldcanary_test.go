@@ -56,6 +56,10 @@ func TestBudgetsHoldCanary(t *testing.T) {
 		w.eds.Spec.Strategy.RollingUpdate.MaxUnavailable, w.eds.Spec.Strategy.RollingUpdate.MaxSurge = nil, ptr.To(intstr.FromInt32(1))
 		return w
 	}
+	stopped := func(w *world) *world {
+		w.eds.Spec.Strategy.Paused = true
+		return w
+	}
 	old := func() *world { return newWorld(3).trying().has("old", nil, 0, 1, 2) }
 	for name, tc := range map[string]struct {
 		world  *world
@@ -69,6 +73,7 @@ func TestBudgetsHoldCanary(t *testing.T) {
 		"an invalid budget":                      {old(), rollout.Budget{Name: "b", Error: "bad"}, "", v1alpha1.ReasonBudgetInvalid},
 		"also with surge":                        {surge(old()), paused(), "", v1alpha1.ReasonBudgetPaused},
 		"also where a DaemonSet keeps its pod":   {newWorld(1).trying().has("old", nil, 0).keeps(), paused(), "", v1alpha1.ReasonBudgetPaused},
+		"its own pause":                          {stopped(old()), rollout.Budget{}, "", v1alpha1.ReasonPaused},
 		"not a budget of other nodes":            {old(), paused("n1", "n2"), "replace n0/old", ""},
 		"not a number":                           {old(), none, "replace n0/old", ""},
 		"but the number of one that counts pods": {old(), counting, "", v1alpha1.ReasonBudgetExhausted},

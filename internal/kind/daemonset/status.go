@@ -191,7 +191,11 @@ func (j *Judge) listUnits() (updating, waiting []v1alpha1.UnitStatus) {
 	for i := range j.Units {
 		u := &j.Units[i]
 		if phase, ok := listed[u.State]; ok && len(updating) < v1alpha1.MaxListedUnits {
-			updating = append(updating, v1alpha1.UnitStatus{Node: u.Node, Phase: phase, Reason: u.Reason, Message: u.Message})
+			message := u.Message
+			if u.State == v1alpha1.UnitUpdating {
+				_, message = j.Progress(j.State(u.Node))
+			}
+			updating = append(updating, v1alpha1.UnitStatus{Node: u.Node, Phase: phase, Reason: u.Reason, Message: message})
 		}
 	}
 	waits := j.Waits()
@@ -223,7 +227,7 @@ func (j *Judge) Waits() []rollout.Wait {
 // Progress says what a node in its turn waits for, and since when.
 func (j *Judge) Progress(s *NodeState) (since time.Time, message string) {
 	switch p := s.Current; {
-	case p.Available():
+	case p.Available() && s.Outdated != nil:
 		return p.CreationTimestamp.Time, "pod " + s.Outdated.Name + " is deleted, its successor is available"
 	case p != nil && p.State.Ready:
 		return p.CreationTimestamp.Time, "pod " + p.Name + " is not available before spec.minReadySeconds have passed"

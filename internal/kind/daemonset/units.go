@@ -33,7 +33,8 @@ func (j *Judge) makeUnits() {
 		case v1alpha1.UnitOutdated:
 			u.Down = !s.Outdated.Available()
 			u.Reason, u.Message = j.whyUnfit(s)
-			if ignored { // The node may have no room for a new pod either. Until that is certain, the unit would hold a slot.
+			u.Unoffered = s.NodeProblem != "" || !s.Placement.Create // Waves take it last.
+			if ignored {                                             // The node may have no room for a new pod either. Until that is certain, the unit would hold a slot.
 				u.Down, u.Rank = false, math.MaxUint64
 				j.counts(s.Want.Name).Ignored++
 			}
@@ -82,6 +83,8 @@ func (j *Judge) whyUnfit(s *NodeState) (v1alpha1.Reason, string) {
 	case s.Recreated && s.portsConflict():
 		return v1alpha1.ReasonNodeUnfit, "pod " + s.Outdated.Name + " has a port of the host that the new pod needs, " +
 			"and its DaemonSet would make it again: delete the DaemonSet with --cascade=orphan"
+	case !s.Placement.Create && s.NodeProblem != "" && s.claim() < 0: // It has taints because it is not ready.
+		return v1alpha1.ReasonNodeNotReady, s.NodeProblem
 	case !s.Placement.Create:
 		return v1alpha1.ReasonNodeUnfit, "no new pod would be made on the node: " + s.Placement.Why
 	case !s.Refused.At.IsZero() && !j.HasPassed(s.Refused.At.Add(refusedFor)):
@@ -104,14 +107,14 @@ const refusedFor = 30 * time.Second
 // defaultRestarts is how often a pod may restart in a rolling update without a canary.
 const defaultRestarts = 5
 
-// whyFailed says why a new pod counts as failed, or "". Without maxFailures no pod does.
+// whyFailed says why a new pod counts as failed, or "". Without maxFailures and waves no pod does.
 func (j *Judge) whyFailed(s *NodeState) string {
 	limit := int32(defaultRestarts)
 	if c := j.Strategy.Canary; c != nil {
 		limit = *c.AutoFail.MaxRestarts
 	}
 	switch pod := s.Current; {
-	case j.Strategy.MaxFailures == nil || pod == nil:
+	case j.Strategy.MaxFailures == nil && len(j.Strategy.Waves) == 0 || pod == nil:
 		return ""
 	case s.mayHaveBroken():
 		return "the node has not been ready since soon after pod " + pod.Name + " was created"

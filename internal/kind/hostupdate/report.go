@@ -4,6 +4,7 @@ package hostupdate
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -57,6 +58,11 @@ func Read(n *corev1.Node) (Report, bool) {
 		Wanted: v1alpha1.HostAction(a[protocol.Wanted]), Active: v1alpha1.HostAction(name(a[protocol.Active])), State: v1alpha1.HostState(a[protocol.State]),
 		Update: a[protocol.Update], Target: name(a[v1alpha1.AnnotationHostTarget]),
 		Error: nodeturn.Short(a[v1alpha1.AnnotationHostError]), BootID: n.Status.NodeInfo.BootID, RebootingFrom: a[v1alpha1.AnnotationHostBoot],
+	}
+	if hostInterface == v1alpha1.InterfaceSentinel { // Its versions have no names, whatever an agent writes.
+		a = maps.Clone(a)
+		delete(a, v1alpha1.AnnotationHostVersion)
+		r.Target = ""
 	}
 	// The kubelet also reports when the agent has not started after a boot.
 	r.Booted = versionOf(n.Status.NodeInfo.OSImage)

@@ -122,7 +122,7 @@ func (w *World) survey(all []*Unit) {
 	w.newest, w.newestSince = newestRelease(w.Releases)
 	if w.Ready {
 		w.Revision = cmp.Or(w.Host.Version, revisionOf(reports, status.Revision, asked, w.isComplete(), turns))
-		w.keepRolledBack()
+		w.keepRolledBack(reports)
 	}
 }
 
