@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-logr/logr"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,6 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 )
 
 // access asks the API server who sends a request, and what that user may do. Package k8s.io/apiserver could do it too, and would take 5 MiB more of
@@ -124,6 +127,39 @@ func (a *access) only(next http.Handler) http.Handler {
 			http.Error(w, "a valid bearer token is needed", http.StatusUnauthorized)
 		default:
 			http.Error(w, "user "+user.Username+" may not "+strings.ToLower(r.Method)+" this path", http.StatusForbidden)
+		}
+	})
+}
+
+// scrapes bounds how many requests for metrics are answered at once. Further ones get the status 503.
+const scrapes = 8
+
+// metricsOptions returns how metrics are served. If secure: by TLS, to those whom the API server authenticates and authorizes.
+func (s *settings) metricsOptions() metricsserver.Options {
+	slots := make(chan struct{}, scrapes)
+	return metricsserver.Options{
+		BindAddress: s.metricsAddress, SecureServing: s.metricsSecure,
+		TLSOpts: []func(*tls.Config){func(c *tls.Config) { c.NextProtos = []string{"http/1.1"} }}, // One request at a time on a connection.
+		FilterProvider: func(cfg *rest.Config, c *http.Client) (metricsserver.Filter, error) {
+			a, err := newAccess(cfg, c)
+			return func(_ logr.Logger, h http.Handler) (http.Handler, error) {
+				if s.metricsSecure {
+					h = a.only(h)
+				}
+				return limited(slots, h), nil
+			}, err
+		},
+	}
+}
+
+func limited(slots chan struct{}, h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case slots <- struct{}{}:
+			defer func() { <-slots }()
+			h.ServeHTTP(w, r)
+		default:
+			http.Error(w, "too many requests for metrics at once", http.StatusServiceUnavailable)
 		}
 	})
 }
