@@ -146,7 +146,7 @@ func (s *settings) complete() error {
 	}
 	require(!s.controller, "this is the agent; the operator is another program: moult -controller -nodeName NAME, or moult controller")
 	require(strings.TrimSpace(s.agent.NodeName) != "", "--node-name must be given, or $NODE_NAME, and not be empty")
-	require(!strings.HasPrefix(s.sentinel.File, "/sentinel/"), "--reboot-sentinel-file is a path on the host: "+
+	require(len(s.sentinel.Command) > 0 || !strings.HasPrefix(s.sentinel.File, "/sentinel/"), "--reboot-sentinel-file is a path on the host: "+
 		"kured's manifests mount the host's /var/run at /sentinel, so write /var/run%s", strings.TrimPrefix(s.sentinel.File, "/sentinel"))
 	require(s.agent.CheckInterval >= time.Second, "--check-interval must be 1s or more, not %s", s.agent.CheckInterval)
 	require(s.agent.RebootGrace >= time.Second, "--reboot-grace must be 1s or more, not %s", s.agent.RebootGrace)

@@ -130,7 +130,7 @@ const cookie = "moult-token"
 var loginFile string
 
 // loginPage asks for a token, and refusedPage says besides that the one that was sent is not accepted.
-var loginPage, refusedPage = loginWith(""), loginWith(`<p role="alert">The token was refused. ` +
+var loginPage, refusedPage = loginWith(""), loginWith(`<p role="alert">The token was refused, or the cluster can't check it now. ` +
 	"It may be mistyped, expired, or made for another audience.</p>\n")
 
 func loginWith(reason string) []byte {

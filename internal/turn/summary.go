@@ -44,7 +44,7 @@ func (p *Pass[T]) Summarize(phase func(T) (v1alpha1.Phase, time.Time, string)) S
 	for i := range p.Decision.Waiting {
 		waits[p.Decision.Waiting[i].Node] = &p.Decision.Waiting[i]
 	}
-	failed := map[string]bool{}
+	failed := map[string]bool{}        // The nodes that failed, and whether their claims use budgets.
 	full, busy, retries := 0, 0, false // full are the slots that failed units hold, and busy the turns that may go on.
 	var newest time.Time
 	for _, t := range p.Turns {
@@ -65,7 +65,7 @@ func (p *Pass[T]) Summarize(phase func(T) (v1alpha1.Phase, time.Time, string)) S
 			g.Counts.Updated++
 		case state == v1alpha1.UnitFailed:
 			g.Counts.Failed++
-			failed[b.Unit.Node] = true
+			failed[b.Unit.Node] = b.Unit.Claimed
 			if wait != nil && wait.Holds {
 				full++
 			}
@@ -224,7 +224,7 @@ func Waiting(d *rollout.Decision, failed map[string]bool, g *status.Progress) (l
 	for i := range d.Waiting {
 		wait := &d.Waiting[i]
 		reasons[wait.Reason]++
-		if wait.Holds || failed[wait.Node] || wait.Reason == v1alpha1.ReasonOptedOut {
+		if _, isFailed := failed[wait.Node]; wait.Holds || isFailed || wait.Reason == v1alpha1.ReasonOptedOut {
 			continue
 		}
 		if g.Wait == "" {

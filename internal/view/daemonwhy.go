@@ -82,7 +82,7 @@ func (d *daemonSet) canaryChecks(name string) []Check {
 	if d.Canary.WaitOf(name).Reason != "" {
 		return part.Checks
 	}
-	checks := slices.DeleteFunc(part.Checks, func(c Check) bool { return c.Name != "wave" })
+	checks := slices.DeleteFunc(part.Checks, func(c Check) bool { return c.Name != "wave" && (c.Name != "paused" || c.Reason == "") })
 	reason, message := d.CanaryCheck()
 	if reason == v1alpha1.ReasonPaused || !slices.ContainsFunc(checks, func(c Check) bool { return c.Reason != "" }) {
 		checks = append(checks, Check{Name: checkCanary, Reason: reason, Message: message})

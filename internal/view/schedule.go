@@ -140,7 +140,7 @@ func (p *simulation) endTurns() {
 // endTurn ends a turn at this time.
 func (p *simulation) endTurn(u *rollout.Unit, at time.Time) {
 	p.at(at, func() {
-		u.State, u.Claimed = v1alpha1.UnitUpdated, false
+		u.State, u.Claimed, u.Unoffered = v1alpha1.UnitUpdated, false, false
 		p.changeNode(u.Node, func(n *rollout.Node) { n.EndTurn(func(c v1alpha1.Claim) bool { return c.UID == p.strategy.UID }) })
 	})
 }

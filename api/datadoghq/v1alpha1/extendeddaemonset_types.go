@@ -153,8 +153,8 @@ type ExtendedDaemonSetSpecStrategy struct {
 	// +kubebuilder:validation:MaxItems=16
 	Windows []v1alpha1.Window `json:"windows,omitempty"`
 
-	// Paused replaces no outdated pods; missing pods are still created. Default false. The annotation
-	// extendeddaemonset.datadoghq.com/rolling-update-paused does the same.
+	// Paused replaces no outdated pods, also of a canary; missing pods are still created, and a canary whose pods exist goes on. Default
+	// false. The annotation extendeddaemonset.datadoghq.com/rolling-update-paused does the same, but not to canaries.
 	// +optional
 	Paused bool `json:"paused,omitempty"`
 }

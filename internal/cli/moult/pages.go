@@ -82,6 +82,8 @@ func (c *Pages) Run(ctx context.Context) error {
 		next, err := c.read(ctx, now)
 		trouble := watches.Trouble()
 		switch {
+		case err != nil && last == nil && trouble != nil:
+			return false, nil // The watches try again.
 		case err != nil && last == nil:
 			return false, err
 		case err != nil:

@@ -164,9 +164,11 @@ func (p *pass) measure() {
 		units = p.Canary.Units
 	}
 	for i := range units {
-		if u := &units[i]; !u.Excused || u.State != v1alpha1.UnitUpdating { // A node that is not ready is not being updated.
-			states[u.State]++
+		state := units[i].State
+		if s := p.State(units[i].Node); state == v1alpha1.UnitUpdating && s.NodeProblem != "" && s.Current != nil {
+			state = v1alpha1.UnitUpdated // The pod waits for its node.
 		}
+		states[state]++
 	}
 	for _, w := range p.Waits() {
 		reasons[w.Reason]++

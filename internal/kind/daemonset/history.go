@@ -24,7 +24,7 @@ func (j *Judge) History(before []v1alpha1.Run) []v1alpha1.Run {
 		Paused: paused || j.Canary.Paused(), Failed: map[v1alpha1.Reason]int32{},
 	}
 	stalled := ptr.Deref(edsv1.TrueCondition(s.Conditions, edsv1.ConditionStalled), edsv1.Condition{})
-	o.Halted = stalled.Reason == string(v1alpha1.ReasonHalted) || j.CanaryFailed() || j.Canary != nil && j.Canary.Verdict.Paused
+	o.Halted = stalled.Reason == string(v1alpha1.ReasonHalted) || j.CanaryFailed()
 	units := j.Units
 	if j.Canary != nil {
 		units = j.Canary.Units

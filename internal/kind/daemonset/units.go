@@ -107,14 +107,14 @@ const refusedFor = 30 * time.Second
 // defaultRestarts is how often a pod may restart in a rolling update without a canary.
 const defaultRestarts = 5
 
-// whyFailed says why a new pod counts as failed, or "". Without maxFailures and waves no pod does.
+// whyFailed says why a new pod counts as failed, or "". Without maxFailures no pod does.
 func (j *Judge) whyFailed(s *NodeState) string {
 	limit := int32(defaultRestarts)
 	if c := j.Strategy.Canary; c != nil {
 		limit = *c.AutoFail.MaxRestarts
 	}
 	switch pod := s.Current; {
-	case j.Strategy.MaxFailures == nil && len(j.Strategy.Waves) == 0 || pod == nil:
+	case j.Strategy.MaxFailures == nil || pod == nil:
 		return ""
 	case s.mayHaveBroken():
 		return "the node has not been ready since soon after pod " + pod.Name + " was created"

@@ -9,13 +9,12 @@ import (
 )
 
 // keepRolledBack keeps a rolled back rollout at the last complete version, as if spec.hostUpdate.version named it. The rollback ends when hosts offer
-// a newer version than the one that failed, and none offers that one any more, the spec names another, or the strategy has no rollback any more.
-func (w *World) keepRolledBack(reports []*Report) {
+// a newer version than the one that failed, and none that answers offers that one any more, the spec names another, or the strategy has no rollback any more.
+func (w *World) keepRolledBack(offered bool) {
 	failed, to, s := w.Rollout.Status.RolledBack, w.Rollout.Status.LastComplete, w.Rollout.Spec.Strategy
 	pin := w.Host.Version
 	if failed == "" || to == "" || s == nil || !s.Rollback ||
-		pin != "" && !sameVersion(pin, failed) || pin == "" && CompareVersions(w.Revision, failed) > 0 &&
-		!slices.ContainsFunc(reports, func(r *Report) bool { return r.offersVersion(failed) }) {
+		pin != "" && !sameVersion(pin, failed) || pin == "" && CompareVersions(w.Revision, failed) > 0 && !offered {
 		return
 	}
 	w.RolledBack, w.Host.Version, w.Revision = failed, to, to

@@ -108,11 +108,13 @@ func (w *World) survey(all []*Unit) {
 	var reports []*Report // Of the hosts that count.
 	var turns []string    // The revisions of turns.
 	asked := false        // A host has an update, and no failed turn.
+	offered := false      // A host that answers offers the version from which the rollout was rolled back.
 	for _, t := range all {
 		isOpen := t.Claim == nil || t.Claim.Failed == nil
 		if t.Counted && !t.Unit.OptedOut {
 			reports = append(reports, &t.Report)
 			asked = asked || isOpen && t.Report.Knows() && t.Report.Update == v1alpha1.HostUpdateTrue
+			offered = offered || t.Report.Knows() && t.Report.offersVersion(status.RolledBack) && notReady(t.Node) == ""
 		}
 		if t.Claim != nil && isOpen {
 			turns = append(turns, t.Claim.Revision)
@@ -122,7 +124,7 @@ func (w *World) survey(all []*Unit) {
 	w.newest, w.newestSince = newestRelease(w.Releases)
 	if w.Ready {
 		w.Revision = cmp.Or(w.Host.Version, revisionOf(reports, status.Revision, asked, w.isComplete(), turns))
-		w.keepRolledBack(reports)
+		w.keepRolledBack(offered)
 	}
 }
 

@@ -38,8 +38,8 @@ type ExtendedDaemonSetSpecStrategyApplyConfiguration struct {
 	MaxFailures *intstr.IntOrString `json:"maxFailures,omitempty"`
 	// Windows are the times when outdated pods may be replaced. Absent: always. Missing pods are created at any time.
 	Windows []apiv1alpha1.Window `json:"windows,omitempty"`
-	// Paused replaces no outdated pods; missing pods are still created. Default false. The annotation
-	// extendeddaemonset.datadoghq.com/rolling-update-paused does the same.
+	// Paused replaces no outdated pods, also of a canary; missing pods are still created, and a canary whose pods exist goes on. Default
+	// false. The annotation extendeddaemonset.datadoghq.com/rolling-update-paused does the same, but not to canaries.
 	Paused *bool `json:"paused,omitempty"`
 }
 
