@@ -82,9 +82,10 @@ func (c *Pages) Run(ctx context.Context) error {
 		next, err := c.read(ctx, now)
 		trouble := watches.Trouble()
 		switch {
-		case err != nil && last == nil && trouble != nil:
-			return false, nil // The watches try again.
 		case err != nil && last == nil:
+			if trouble != nil {
+				err = nil // The watches try again.
+			}
 			return false, err
 		case err != nil:
 			next, trouble = &dashboard.State{At: last.At, Rollouts: last.Rollouts, Budgets: last.Budgets, Nodes: last.Nodes}, err
