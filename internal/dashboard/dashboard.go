@@ -120,8 +120,8 @@ func guard(next http.Handler) http.Handler {
 }
 
 const (
-	// atMost is how often a browser is told of a change.
-	atMost = time.Second
+	// minInterval is the least time between two changes that a browser is told of.
+	minInterval = time.Second
 	// alive is how often something is sent without a change, so that both ends notice a broken connection.
 	alive = 15 * time.Second
 )
@@ -151,7 +151,7 @@ func (s *Server) changes(w http.ResponseWriter, r *http.Request) {
 		select {
 		case <-r.Context().Done():
 			return
-		case <-s.clock.After(atMost):
+		case <-s.clock.After(minInterval):
 		}
 	}
 }

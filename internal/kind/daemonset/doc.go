@@ -6,7 +6,7 @@
 //	judge.go          the facts, and which revision is wanted and active
 //	nodestate.go      which pods are on a node, and which should be
 //	units.go          what the engine decides about: whether a pod is what would be created today, and why an outdated one may not be replaced
-//	decide.go         which pods are created, replaced and deleted
+//	decide.go         which pods are created, replaced and deleted, and how many may be in creation
 //	canary.go         where the canary runs, and when it is promoted
 //	status.go         the statuses
 //
@@ -16,7 +16,7 @@
 //	fit.go            whether pods belong on a node, and whether two need the same port of the host
 //	settings.go       which Settings apply
 //	overrides.go      which resources the containers get on a node
-//	make.go           the hash of a template, which names a revision; the pod for a node; how many pods may be in creation
+//	make.go           the hash of a template, which names a revision; the pod for a node
 //	podstate.go       the state of a pod
 //	canaryverdict.go  which nodes become canaries, and whether the canary is paused or has failed
 //
