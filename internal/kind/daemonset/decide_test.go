@@ -295,13 +295,21 @@ func TestDecide(t *testing.T) {
 			},
 			"clean n0/old",
 		},
-		"a pod on a node that is gone goes": {
+		"a pod that waits for a node that is gone goes": {
+			func() *world {
+				w := newWorld(2).has("new", nil, 0).has("new", unscheduled, 1)
+				w.nodes = w.nodes[:1]
+				return w
+			},
+			"clean n1/new",
+		},
+		"a pod that ran on a node that is gone is left to Kubernetes": {
 			func() *world {
 				w := newWorld(2).has("new", nil, 0, 1)
 				w.nodes = w.nodes[:1]
 				return w
 			},
-			"clean n1/new",
+			"",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -88,7 +88,7 @@ type Judge struct {
 	Counts map[string]*PodCounts
 
 	States  []*NodeState  // by the names of the nodes
-	Orphans []*corev1.Pod // on nodes that do not exist
+	Orphans []*corev1.Pod // that wait for nodes that do not exist
 	Canary  *Canary       // nil without one
 
 	Limits   Limits

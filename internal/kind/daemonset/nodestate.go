@@ -159,7 +159,7 @@ func (j *Judge) Survey(canaryNodes []string) (err error) {
 	}
 	for _, pods := range onNode {
 		for _, pod := range pods {
-			if pod.DeletionTimestamp == nil {
+			if pod.DeletionTimestamp == nil && pod.Spec.NodeName == "" { // Kubernetes deletes the others.
 				j.Orphans = append(j.Orphans, pod)
 			}
 		}
