@@ -143,13 +143,7 @@ func decide(by *rules, s Strategy, units []Unit, fleet Fleet, now time.Time) Dec
 func newPass(by *rules, s *Strategy, units []Unit, fleet *Fleet, now time.Time) (*pass, []*candidate) {
 	p := &pass{rules: by, strategy: s, fleet: fleet, now: now, slots: countSlots(s, units, now)}
 	p.lookAtWindow()
-	asking := 0
-	for i := range units {
-		if units[i].wantsStart(now) {
-			asking++
-		}
-	}
-	p.candidates = make([]candidate, 0, asking)
+	p.candidates = make([]candidate, 0, Count(units, func(u *Unit) bool { return u.wantsStart(now) }))
 	for i := range units {
 		if u := &units[i]; u.wantsStart(now) {
 			p.candidates = append(p.candidates, candidate{Unit: u, node: p.node(u.Node)})

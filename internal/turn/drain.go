@@ -24,65 +24,50 @@ import (
 	"moult.dev/moult/internal/rollout"
 )
 
-// Drain drains the node of one turn.
-type Drain struct {
-	*Engine
-	Options drain.Options
-	// Turn names the turn. Generation is the generation of its rollout.
-	Turn       ID
-	Generation int64
-	// Holder is the rollout's name in claims.
-	Holder string
-	Now    time.Time
-	// Deletes is true if the node's machine, and then its Node, are deleted after the drain. On a dead node no kubelet ends pods. The drain
-	// does not wait for them, because they end with the machine.
-	Deletes bool
-	// Gated is true if a budget has a workloads gate. The gate needs the record of evictions, and the condition Drained.
-	Gated bool
-}
-
 // A node that is not ready for deadAfter counts as dead. Its drain waits for a pod for at most overdue after the pod's grace period.
 const (
 	deadAfter = time.Minute
 	overdue   = 30 * time.Second
 )
 
-// isDead reports whether the node counts as dead. at is when a node that is not ready will count as dead. Without Deletes
-// no node does.
-func (d *Drain) isDead(n *corev1.Node) (dead bool, at time.Time) {
-	if !d.Deletes {
-		return false, time.Time{}
-	}
+// drainID names the drain of a turn's node.
+func (p *Pass[T]) drainID(b *nodeturn.Turn) ID {
+	return ID{Rollout: p.Key, Node: b.Node.Name, Turn: b.Claim.Turn}
+}
+
+// isDead reports whether the node counts as dead. at is when a node that is not ready will count as dead. On a dead node no kubelet ends pods. If
+// the machine is deleted after it, the drain does not wait for them: they end with the machine. Otherwise no node counts as dead.
+func (p *Pass[T]) isDead(n *corev1.Node) (dead bool, at time.Time) {
 	ready, since := nodeturn.Ready(n)
-	if ready {
+	if ready || !p.Deletes {
 		return false, time.Time{}
 	}
 	if since.IsZero() {
 		since = n.CreationTimestamp.Time
 	}
-	if at = since.Add(deadAfter); d.Now.Before(at) {
+	if at = since.Add(deadAfter); p.Now.Before(at) {
 		return false, at
 	}
 	return true, time.Time{}
 }
 
-// Begin previews the drain of a node before its cordon. If Gated, also records whose pods will be evicted; the caller writes it with the cordon. If
-// the options refuse a pod, Begin returns a failure, and the node must not be cordoned.
-func (d *Drain) Begin(ctx context.Context) (also []node.Also, failure *v1alpha1.ClaimFailure, err error) {
-	r, err := d.passWithPods(ctx, func(pods []corev1.Pod) (drain.Result, error) { return d.Drainer.Preview(ctx, pods, d.Options) })
+// beginDrain previews the drain of a node before its cordon. If Gated, also records whose pods will be evicted; the caller writes it with the
+// cordon. If the options refuse a pod, beginDrain returns a failure, and the node must not be cordoned.
+func (p *Pass[T]) beginDrain(ctx context.Context, b *nodeturn.Turn) (also []node.Also, failure *v1alpha1.ClaimFailure, err error) {
+	r, err := p.passWithPods(ctx, b, func(pods []corev1.Pod) (drain.Result, error) { return p.Drainer.Preview(ctx, pods, p.Options) })
 	if err != nil {
 		return nil, nil, err
 	}
 	if len(r.In(drain.Refused)) > 0 {
-		return nil, d.failure(v1alpha1.ReasonDrainRefused, "Node "+d.Turn.Node+" can't be drained: "+r.Left()), nil
+		return nil, p.failure(v1alpha1.ReasonDrainRefused, "Node "+b.Node.Name+" can't be drained: "+r.Left()), nil
 	}
-	d.Works.Begin(d.Turn) // Pods may have arrived since an earlier drain.
-	return []node.Also{node.Evicting(d.evictedBy(&r)...)}, nil, nil
+	p.Works.Begin(p.drainID(b)) // Pods may have arrived since an earlier drain.
+	return []node.Also{node.Evicting(p.evictedBy(&r)...)}, nil, nil
 }
 
 // evictedBy returns the workloads to record: those whose pods a pass evicted. Only a workloads gate reads the record.
-func (d *Drain) evictedBy(r *drain.Result) (all []v1alpha1.Workload) {
-	if !d.Gated {
+func (p *Pass[T]) evictedBy(r *drain.Result) (all []v1alpha1.Workload) {
+	if !p.Gated() {
 		return nil
 	}
 	for _, o := range r.In(drain.Evicted) {
@@ -104,96 +89,78 @@ type Outcome struct {
 	Wake    time.Time
 }
 
-// Pass advances a drain that began at since. It looks at the node's pods again after a change of a pod, of isDead, or of the rollout's
+// passDrain advances a drain that began at since. It looks at the node's pods again after a change of a pod, of isDead, or of the rollout's
 // generation, and at the last Wake. Otherwise it returns the last outcome. It looks again at a drain that is done only after a change of a pod.
-func (d *Drain) Pass(ctx context.Context, n *corev1.Node, since time.Time) (Outcome, error) {
-	k := d.Works.stateOf(d.Turn)
-	dead, at := d.isDead(n)
-	due := !k.last.Wake.IsZero() && !d.Now.Before(k.last.Wake)
+func (p *Pass[T]) passDrain(ctx context.Context, b *nodeturn.Turn, since time.Time) (Outcome, error) {
+	k := p.Works.stateOf(p.drainID(b))
+	dead, at := p.isDead(b.Node)
+	due := !k.last.Wake.IsZero() && !p.Now.Before(k.last.Wake)
 	switch {
 	case k.last.Done && !k.stale.Load():
 		return k.last, nil
-	case k.generation == d.Generation && !k.stale.Load() && !due && k.dead == dead:
+	case k.generation == p.Generation && !k.stale.Load() && !due && k.dead == dead:
 		o := k.last
 		o.Wake = rollout.Earlier(o.Wake, at)
 		return o, nil
 	}
 	k.stale.Store(false)
-	options := d.Options
+	options := p.Options
 	if dead && (options.SkipWaitForDelete <= 0 || options.SkipWaitForDelete > overdue) {
 		options.SkipWaitForDelete = overdue
 	}
-	r, err := d.passWithPods(ctx, func(pods []corev1.Pod) (drain.Result, error) {
-		return d.Drainer.Pass(ctx, d.Turn.Node, pods, since, options)
+	r, err := p.passWithPods(ctx, b, func(pods []corev1.Pod) (drain.Result, error) {
+		return p.Drainer.Pass(ctx, b.Node.Name, pods, since, options)
 	})
 	if err != nil {
 		k.stale.Store(true)
 		return Outcome{Message: err.Error()}, err
 	}
 	again := k.last.Done
-	d.count(&r)
-	k.last, k.generation, k.dead = Outcome{Done: r.Done(), Message: r.Left(), Wake: rollout.Earlier(r.Next, at)}, d.Generation, dead
-	if dead && r.Next.IsZero() && !r.Done() {
-		k.last.Wake = rollout.Earlier(d.Now.Add(overdue), at) // Overdue pods stop blocking then, also after the drain's timeout.
+	for _, s := range []drain.State{drain.Evicted, drain.Blocked, drain.Failed} {
+		metrics.CountEvictions(p.Name(), strings.ToLower(string(s)), len(r.In(s)))
 	}
-	if evicted := d.evictedBy(&r); len(evicted) > 0 {
-		// Begin has not recorded pods that arrived after it.
-		if err := node.RecordEvicted(ctx, d.Client, n, evicted...); err != nil {
-			log.FromContext(ctx).Error(err, "evictions can't be recorded", "node", n.Name)
+	k.last, k.generation, k.dead = Outcome{Done: r.Done(), Message: r.Left(), Wake: rollout.Earlier(r.Next, at)}, p.Generation, dead
+	if dead && r.Next.IsZero() && !r.Done() {
+		k.last.Wake = rollout.Earlier(p.Now.Add(overdue), at) // Overdue pods stop blocking then, also after the drain's timeout.
+	}
+	if evicted := p.evictedBy(&r); len(evicted) > 0 {
+		// beginDrain has not recorded pods that arrived after it.
+		if err := node.RecordEvicted(ctx, p.Client, b.Node, evicted...); err != nil {
+			log.FromContext(ctx).Error(err, "evictions can't be recorded", "node", b.Node.Name)
 		}
 	}
 	switch {
 	case r.Done():
 		k.last.Wake = time.Time{}
 		if !again {
-			metrics.ObserveDrain(d.name(), "drained", d.Now.Sub(since))
+			metrics.ObserveDrain(p.Name(), "drained", p.Now.Sub(since))
 		}
-		log.FromContext(ctx).Info("node drained", "node", n.Name)
+		log.FromContext(ctx).Info("node drained", "node", b.Node.Name)
 	case r.Stuck():
-		k.last.Failure = d.stuck(&r)
-		metrics.ObserveDrain(d.name(), "failed", d.Now.Sub(since))
+		k.last.Failure = p.stuck(b, &r)
+		metrics.ObserveDrain(p.Name(), "failed", p.Now.Sub(since))
 	}
 	return k.last, nil
 }
 
-// name is the rollout's name in metrics.
-func (d *Drain) name() metrics.Rollout {
-	return metrics.Rollout{Kind: d.Kind, NamespacedName: d.Turn.Rollout}
-}
-
-// count counts the answers to the evictions of a pass.
-func (d *Drain) count(r *drain.Result) {
-	for _, s := range []drain.State{drain.Evicted, drain.Blocked, drain.Failed} {
-		metrics.CountEvictions(d.name(), strings.ToLower(string(s)), len(r.In(s)))
-	}
-}
-
 // passWithPods runs a pass with the watched pods of the node. A watch may be late, so a pass that finds the drain done or stuck is repeated
 // with a list.
-func (d *Drain) passWithPods(ctx context.Context, pass func([]corev1.Pod) (drain.Result, error)) (r drain.Result, err error) {
-	pods, known := d.Works.Pods(d.Turn)
+func (p *Pass[T]) passWithPods(ctx context.Context, b *nodeturn.Turn, pass func([]corev1.Pod) (drain.Result, error)) (r drain.Result, err error) {
+	pods, known := p.Works.Pods(p.drainID(b))
 	if known {
 		if r, err = pass(pods); err != nil || !r.Done() && !r.Stuck() {
 			return r, err
 		}
 	}
-	if pods, err = d.Drainer.Pods(ctx, d.Turn.Node); err != nil {
+	if pods, err = p.Drainer.Pods(ctx, b.Node.Name); err != nil {
 		return r, err
 	}
 	return pass(pods)
 }
 
-// Gated reports whether a budget has a workloads gate.
+// Gated reports whether a budget has a workloads gate. The gate needs the record of evictions, and the condition Drained.
 func (p *Pass[T]) Gated() bool {
 	return slices.ContainsFunc(p.Seen.Budgets, func(b rollout.Budget) bool { return b.Workloads })
-}
-
-// drainOf returns the drain of a turn's node.
-func (p *Pass[T]) drainOf(b *nodeturn.Turn) *Drain {
-	return &Drain{
-		Engine: p.Engine, Options: p.Options, Turn: ID{Rollout: p.Key, Node: b.Node.Name, Turn: b.Claim.Turn},
-		Generation: p.Generation, Holder: p.Holder, Now: p.Now, Deletes: p.Deletes, Gated: p.Gated(),
-	}
 }
 
 // Cordon is TryCordon. A refusal fails the turn.
@@ -209,7 +176,7 @@ func (p *Pass[T]) TryCordon(ctx context.Context, t T, drains bool, also ...node.
 	claim := *b.Claim
 	claim.Cordoned = &metav1.Time{Time: p.Now}
 	if drains {
-		recording, refused, err := p.drainOf(b).Begin(ctx)
+		recording, refused, err := p.beginDrain(ctx, b)
 		if err != nil || refused != nil {
 			return refused, err
 		}
@@ -232,14 +199,13 @@ func (p *Pass[T]) DrainNode(ctx context.Context, t T, since time.Time) (over boo
 // failure says why the drain can't be done.
 func (p *Pass[T]) TryDrain(ctx context.Context, t T, since time.Time) (over bool, failure *v1alpha1.ClaimFailure, err error) {
 	b := t.Base()
-	d := p.drainOf(b)
-	o, err := d.Pass(ctx, b.Node, since)
+	o, err := p.passDrain(ctx, b, since)
 	b.Message = o.Message
 	p.WakeAt(o.Wake)
 	if err != nil || o.Failure != nil {
 		return false, o.Failure, err
 	}
-	over, wake, err := d.Report(ctx, b.Node, since, o.Done)
+	over, wake, err := p.reportDrain(ctx, b, since, o.Done)
 	p.WakeAt(wake)
 	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
 		log.FromContext(ctx).Error(err, "the conditions of a node are refused", "node", b.Node.Name)
@@ -271,54 +237,54 @@ func (p *Pass[T]) WatchPods(needs func(T) bool) {
 		c := b.Claim
 		if c != nil && (needs(t) || c.Drains && c.Drained == nil && c.Rebooting == nil && c.Changed == nil && c.Soaking == nil && c.Failed == nil) {
 			nodes[b.Node.Name] = true
-			p.Works.Watch(ID{Rollout: p.Key, Node: b.Node.Name, Turn: c.Turn})
+			p.Works.Watch(p.drainID(b))
 		}
 	}
 	p.Works.StopExcept(p.Key, nodes)
 }
 
 // stuck returns why a drain can't continue.
-func (d *Drain) stuck(r *drain.Result) *v1alpha1.ClaimFailure {
+func (p *Pass[T]) stuck(b *nodeturn.Turn, r *drain.Result) *v1alpha1.ClaimFailure {
 	within := func(what string) string {
-		return fmt.Sprintf("the drain of Node %s was not done within its timeout, %s; %s%s", d.Turn.Node, d.Options.Timeout, what, r.Left())
+		return fmt.Sprintf("the drain of Node %s was not done within its timeout, %s; %s%s", b.Node.Name, p.Options.Timeout, what, r.Left())
 	}
 	switch r.TimedOut {
 	case drain.SkipOnTimeout:
-		f := d.failure(v1alpha1.ReasonDrainTimeout, within("the rollout goes on without the node: "))
+		f := p.failure(v1alpha1.ReasonDrainTimeout, within("the rollout goes on without the node: "))
 		f.Skipped = true
 		return f
 	case drain.HaltOnTimeout:
-		return d.failure(v1alpha1.ReasonDrainTimeout, within(""))
+		return p.failure(v1alpha1.ReasonDrainTimeout, within(""))
 	default:
-		return d.failure(v1alpha1.ReasonDrainRefused, "Node "+d.Turn.Node+" can't be drained: "+r.Left())
+		return p.failure(v1alpha1.ReasonDrainRefused, "Node "+b.Node.Name+" can't be drained: "+r.Left())
 	}
 }
 
-func (d *Drain) failure(reason v1alpha1.Reason, message string) *v1alpha1.ClaimFailure {
-	return &v1alpha1.ClaimFailure{Reason: reason, Message: nodeturn.Short(message), Time: metav1.Time{Time: d.Now}}
+func (p *Pass[T]) failure(reason v1alpha1.Reason, message string) *v1alpha1.ClaimFailure {
+	return &v1alpha1.ClaimFailure{Reason: reason, Message: nodeturn.Short(message), Time: metav1.Time{Time: p.Now}}
 }
 
 // reportEvery bounds how often the message of the node's condition is written. Drains that take less than that are not reported.
 const reportEvery = 10 * time.Second
 
-// Report says in the node's conditions what the drain waits for, or that it is done. finished is true if the drain is done, and the conditions say so
+// reportDrain says in the node's conditions what the drain waits for, or that it is done. finished is true if the drain is done, and the conditions say so
 // or do not have to. wake is when there may be more to write. A drain that began at since and ends within reportEvery is not reported, unless Gated.
-func (d *Drain) Report(ctx context.Context, n *corev1.Node, since time.Time, done bool) (finished bool, wake time.Time, err error) {
-	if due := since.Add(reportEvery); !d.Gated && !hasCondition(n, corev1.NodeMaintenanceInProgress) && (done || d.Now.Before(due)) {
+func (p *Pass[T]) reportDrain(ctx context.Context, b *nodeturn.Turn, since time.Time, done bool) (finished bool, wake time.Time, err error) {
+	if due := since.Add(reportEvery); !p.Gated() && !hasCondition(b.Node, corev1.NodeMaintenanceInProgress) && (done || p.Now.Before(due)) {
 		if !done {
 			wake = due
 		}
 		return done, wake, nil
 	}
-	if done && hasCondition(n, corev1.NodeDrained) {
+	if done && hasCondition(b.Node, corev1.NodeDrained) {
 		return true, wake, nil
 	}
 	progress, drained, planned := "the drain is over", "the node is drained", "the change may begin"
-	if wake = d.Now.Add(fleet.Coalesce); !done { // The next pass reads the changed Node.
+	if wake = p.Now.Add(fleet.Coalesce); !done { // The next pass reads the changed Node.
 		drained, planned = "the node is not drained", "the node is changed when it is drained"
-		progress, wake = d.messageToReport()
+		progress, wake = p.messageToReport(b)
 	}
-	err = node.SetConditions(ctx, d.Client, n, d.Holder, d.Now,
+	err = node.SetConditions(ctx, p.Client, b.Node, p.Holder, p.Now,
 		node.Condition{Type: corev1.NodeMaintenancePlanned, True: !done, Message: planned},
 		node.Condition{Type: corev1.NodeMaintenanceInProgress, True: true, Message: "the node is in maintenance"},
 		node.Condition{Type: corev1.NodeDrainInProgress, True: !done, Message: nodeturn.Short(progress)},
@@ -327,12 +293,12 @@ func (d *Drain) Report(ctx context.Context, n *corev1.Node, since time.Time, don
 }
 
 // messageToReport returns what to say about the drain: the last message, or the one before it until wake.
-func (d *Drain) messageToReport() (message string, wake time.Time) {
-	k := d.Works.stateOf(d.Turn)
+func (p *Pass[T]) messageToReport(b *nodeturn.Turn) (message string, wake time.Time) {
+	k := p.Works.stateOf(p.drainID(b))
 	switch next := k.reportedAt.Add(reportEvery); {
 	case k.last.Message == k.reported:
-	case k.reported == "" || !d.Now.Before(next):
-		k.reported, k.reportedAt = k.last.Message, d.Now
+	case k.reported == "" || !p.Now.Before(next):
+		k.reported, k.reportedAt = k.last.Message, p.Now
 	default:
 		wake = next
 	}

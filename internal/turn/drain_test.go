@@ -20,14 +20,17 @@ import (
 
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/drain"
+	"moult.dev/moult/internal/kind/nodeturn"
+	"moult.dev/moult/internal/rollout"
 )
 
 // drained is a drain of node a, whose API server is a double.
 type drained struct {
-	*Drain
+	*Pass[*nodeturn.Turn]
 	t     *testing.T
 	clock *clocktesting.FakePassiveClock
 	node  *corev1.Node
+	turn  *nodeturn.Turn
 }
 
 func newDrain(t *testing.T, n *corev1.Node, pods ...client.Object) *drained {
@@ -35,13 +38,17 @@ func newDrain(t *testing.T, n *corev1.Node, pods ...client.Object) *drained {
 	byNode := func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }
 	c := fake.NewClientBuilder().WithObjects(n).WithObjects(pods...).WithStatusSubresource(n).WithIndex(&corev1.Pod{}, drain.NodeNameField, byNode).Build()
 	d := &drained{t: t, clock: clocktesting.NewFakePassiveClock(now), node: n}
-	d.Drain = &Drain{
+	d.turn = &nodeturn.Turn{Node: n, Claim: &v1alpha1.Claim{Turn: "1"}}
+	d.Pass = &Pass[*nodeturn.Turn]{
 		Engine: &Engine{Client: c, Drainer: drain.New(d.clock, c), Works: NewWorks(followed{map[string]bool{}})},
-		Turn:   ID{Rollout: types.NamespacedName{Name: "os"}, Node: "a", Turn: "1"}, Generation: 1, Holder: "NodeRollout/os", Now: now,
+		Key:    types.NamespacedName{Name: "os"}, Generation: 1, Holder: "NodeRollout/os", Now: now,
 	}
 	d.reread()
 	return d
 }
+
+// gate makes a budget have a workloads gate, or none.
+func (d *drained) gate(has bool) { d.Seen.Budgets = []rollout.Budget{{Workloads: has}} }
 
 // onNode is a pod of a ReplicaSet on node a.
 func onNode(name string, change ...func(*corev1.Pod)) *corev1.Pod {
@@ -87,14 +94,14 @@ func (d *drained) at(now time.Time) {
 
 func (d *drained) begin() {
 	d.t.Helper()
-	if _, failure, err := d.Begin(d.t.Context()); err != nil || failure != nil {
+	if _, failure, err := d.beginDrain(d.t.Context(), d.turn); err != nil || failure != nil {
 		d.t.Fatal(failure, err)
 	}
 }
 
 func (d *drained) pass(since time.Time) Outcome {
 	d.t.Helper()
-	o, err := d.Pass(d.t.Context(), d.node, since)
+	o, err := d.passDrain(d.t.Context(), d.turn, since)
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -219,21 +226,21 @@ func TestReportsLastingDrains(t *testing.T) {
 		"gated":   {true, 0, true, true},
 	} {
 		d := newDrain(t, nodeA(corev1.ConditionTrue, now))
-		d.Gated = tc.gated
+		d.gate(tc.gated)
 		d.at(now.Add(tc.after))
-		over, wake, err := d.Report(t.Context(), d.node, now, false)
+		over, wake, err := d.reportDrain(t.Context(), d.turn, now, false)
 		d.reread()
 		if over || err != nil || hasCondition(d.node, corev1.NodeDrainInProgress) != tc.reported ||
 			hasCondition(d.node, corev1.NodeMaintenancePlanned) != tc.reported || !tc.reported && !wake.Equal(now.Add(reportEvery)) {
 			t.Errorf("%s: over %t, wake %s, %v, %+v", name, over, wake, err, d.node.Status.Conditions)
 		}
-		over, _, err = d.Report(t.Context(), d.node, now, true)
+		over, _, err = d.reportDrain(t.Context(), d.turn, now, true)
 		d.reread()
 		if over == tc.drained || err != nil || hasCondition(d.node, corev1.NodeDrained) != tc.drained || hasCondition(d.node, corev1.NodeDrainInProgress) ||
 			hasCondition(d.node, corev1.NodeMaintenancePlanned) {
 			t.Errorf("%s, done: over %t, %v, %+v", name, over, err, d.node.Status.Conditions)
 		}
-		if over, wake, err = d.Report(t.Context(), d.node, now, true); !over || !wake.IsZero() || err != nil {
+		if over, wake, err = d.reportDrain(t.Context(), d.turn, now, true); !over || !wake.IsZero() || err != nil {
 			t.Errorf("%s, done and reported: over %t, wake %s, %v", name, over, wake, err)
 		}
 	}
@@ -243,7 +250,7 @@ func TestReportsLastingDrains(t *testing.T) {
 func TestRecordsEvictionsForGate(t *testing.T) {
 	for _, gated := range []bool{false, true} {
 		d := newDrain(t, nodeA(corev1.ConditionTrue, now), onNode("first"))
-		d.Gated = gated
+		d.gate(gated)
 		d.pass(now)
 		d.reread()
 		if got := d.node.Annotations[v1alpha1.AnnotationEvicted]; (got != "") != gated {
@@ -255,9 +262,9 @@ func TestRecordsEvictionsForGate(t *testing.T) {
 // A node that waits for its drain to begin again is not said to be drained.
 func TestTellOfDrainToCome(t *testing.T) {
 	d := newDrain(t, nodeA(corev1.ConditionTrue, now))
-	d.Gated = true
+	d.gate(true)
 	for _, done := range []bool{false, true, false} {
-		if _, _, err := d.Report(t.Context(), d.node, now, done); err != nil {
+		if _, _, err := d.reportDrain(t.Context(), d.turn, now, done); err != nil {
 			t.Fatal(err)
 		}
 		d.reread()
@@ -316,7 +323,7 @@ func TestDrainOfDeadNode(t *testing.T) {
 	back := d.node.DeepCopy()
 	back.Status.Conditions[0].Status = corev1.ConditionTrue
 	d.at(o.Wake)
-	if o, err := d.Pass(t.Context(), back, now); err != nil || o.Done {
+	if o, err := d.passDrain(t.Context(), &nodeturn.Turn{Node: back, Claim: d.turn.Claim}, now); err != nil || o.Done {
 		t.Errorf("%+v, %v", o, err)
 	}
 	if o := d.pass(now); !o.Done {
