@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -77,13 +76,7 @@ func (c *dashboardCommand) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	var group sync.WaitGroup
-	defer func() {
-		cancel(nil)
-		group.Wait()
-	}()
-	certificate, err := c.certificate(ctx, &group)
+	certificate, err := c.certificate(ctx)
 	if err != nil {
 		return err
 	}
@@ -93,26 +86,17 @@ func (c *dashboardCommand) run(ctx context.Context) error {
 		Addr: c.address, Handler: door.guard(pages.Server), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute,
 		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate},
 	}
-	defer server.Close()
-	group.Go(func() {
-		if err := server.ListenAndServeTLS("", ""); !errors.Is(err, http.ErrServerClosed) {
-			cancel(fmt.Errorf("serving pages, %w", err))
-		}
-	})
-	if err := pages.Run(ctx); !errors.Is(err, context.Canceled) {
-		return err
-	}
-	return nil
+	return pages.Serve(ctx, server, func() error { return server.ListenAndServeTLS("", "") })
 }
 
 // certificate returns what finds the certificate of a connection.
-func (c *dashboardCommand) certificate(ctx context.Context, group *sync.WaitGroup) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
+func (c *dashboardCommand) certificate(ctx context.Context) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
 	if c.certFile != "" {
 		watcher, err := certwatcher.New(c.certFile, c.keyFile)
 		if err != nil {
 			return nil, fmt.Errorf("reading the certificate, %w", err)
 		}
-		group.Go(func() { _ = watcher.Start(ctx) }) // It ends with the context.
+		go func() { _ = watcher.Start(ctx) }() // It ends with the context.
 		return watcher.GetCertificate, nil
 	}
 	certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey("moult-dashboard", []net.IP{net.IPv4(127, 0, 0, 1)}, []string{"localhost"})

@@ -49,7 +49,7 @@ type State struct {
 // Reader answers what takes more than the state. Its functions may be called at the same time.
 type Reader struct {
 	// Why explains a node. It returns false if there is none.
-	Why func(ctx context.Context, node string) (text.Lines, bool, error)
+	Why func(node string) (text.Lines, bool)
 	// Preview says what a rollout would do.
 	Preview func(ctx context.Context, kind, namespace, name string) (text.Lines, error)
 	// Logs returns the last lines of what failed on a node. Nil means that no logs are shown.

@@ -77,8 +77,8 @@ func aState() *State {
 
 func aServer(states ...*State) *Server {
 	s := New(clock.RealClock{}, Reader{
-		Why: func(_ context.Context, node string) (text.Lines, bool, error) {
-			return text.Lines{{text.Red.Of("node " + node + " is blocked " + evil)}}, node != "nobody", nil
+		Why: func(node string) (text.Lines, bool) {
+			return text.Lines{{text.Red.Of("node " + node + " is blocked " + evil)}}, node != "nobody"
 		},
 		Preview: func(context.Context, string, string, string) (text.Lines, error) {
 			return nil, errors.New("nodes can't be listed")

@@ -17,11 +17,8 @@ func (s *Server) nodePage(r *http.Request, at *State) (string, g.Group, error) {
 	if at.restricted {
 		return "", nil, errMissing
 	}
-	why, ok, err := s.read.Why(r.Context(), name)
-	switch {
-	case err != nil:
-		return "", nil, err
-	case !ok:
+	why, known := s.read.Why(name)
+	if !known {
 		return "", nil, errMissing
 	}
 	var rows []g.Group

@@ -160,19 +160,13 @@ func isOperatorReason(r v1alpha1.Reason) bool {
 
 // listedUnits returns the units that a status lists. A node in several lists is that of the first.
 func listedUnits(failed, updating, waiting []v1alpha1.UnitStatus) (nodes []Node) {
-	add := func(s *v1alpha1.UnitStatus, state v1alpha1.UnitState) {
-		if indexOf(nodes, s.Node) < 0 {
-			nodes = append(nodes, Node{Node: s.Node, State: state, Phase: s.Phase, Since: s.Since, Reason: s.Reason, Message: s.Message})
+	for i, list := range [][]v1alpha1.UnitStatus{failed, updating, waiting} {
+		for _, s := range list {
+			state := []v1alpha1.UnitState{v1alpha1.UnitFailed, turnState(s.Phase), v1alpha1.UnitOutdated}[i]
+			if indexOf(nodes, s.Node) < 0 {
+				nodes = append(nodes, Node{Node: s.Node, State: state, Phase: s.Phase, Since: s.Since, Reason: s.Reason, Message: s.Message})
+			}
 		}
-	}
-	for i := range failed {
-		add(&failed[i], v1alpha1.UnitFailed)
-	}
-	for i := range updating {
-		add(&updating[i], turnState(updating[i].Phase))
-	}
-	for i := range waiting {
-		add(&waiting[i], v1alpha1.UnitOutdated)
 	}
 	return nodes
 }

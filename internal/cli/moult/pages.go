@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/clock"
@@ -100,12 +101,21 @@ func (c *Pages) Run(ctx context.Context) error {
 	})
 }
 
+// Serve serves the pages, and runs them, until the context ends or one of the two fails.
+func (c *Pages) Serve(ctx context.Context, server *http.Server, serve func() error) error {
+	group, running := errgroup.WithContext(ctx)
+	context.AfterFunc(running, func() { _ = server.Close() })
+	group.Go(func() error { return fmt.Errorf("serving pages, %w", serve()) })
+	group.Go(func() error { return c.Run(running) })
+	if err := group.Wait(); ctx.Err() == nil {
+		return err
+	}
+	return nil // The program was ended.
+}
+
 // read reads the cluster.
 func (c *Pages) read(ctx context.Context, now time.Time) (*dashboard.State, error) {
-	cluster, err := c.src.ReadNamed(ctx, source.Target{}, nil, now)
-	if err == nil && cluster.Nodes() != nil {
-		err = c.src.ReadChecks(ctx, cluster, "")
-	}
+	cluster, err := c.src.ReadNamed(ctx, source.Target{}, "", nil, now)
 	if err != nil {
 		return nil, err
 	}
@@ -116,15 +126,12 @@ func (c *Pages) read(ctx context.Context, now time.Time) (*dashboard.State, erro
 }
 
 // why explains a node.
-func (c *Pages) why(_ context.Context, node string) (text.Lines, bool, error) {
+func (c *Pages) why(node string) (text.Lines, bool) {
 	c.mu.Lock()
 	cluster, now := c.cluster, c.now
 	c.mu.Unlock()
 	w, ok := cluster.Why(node)
-	if !ok {
-		return nil, false, nil
-	}
-	return explain(&w, now), true, nil
+	return explain(&w, now), ok
 }
 
 // preview says what a rollout would do. It returns the last preview if another takes long. Previews of a rollout use at most a tenth of a core.
@@ -232,26 +239,12 @@ func (c *command) serve(ctx context.Context, src *source.Source, port int, brows
 	}
 	pages := NewPages(c.clock, src)
 	server := &http.Server{Handler: onlyLocal(listener.Addr().(*net.TCPAddr).Port, pages.Server), ReadHeaderTimeout: 10 * time.Second}
-	interrupted := ctx.Err
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var group sync.WaitGroup
-	defer group.Wait()
-	defer server.Close()
-	group.Go(func() {
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			cancel(fmt.Errorf("serving pages, %w", err))
-		}
-	})
 	address := "http://" + listener.Addr().String() + "/"
 	fmt.Fprintf(c.Out, "The page is at %s until Ctrl-C.\n", address)
 	if browser {
 		open(ctx, address)
 	}
-	if err = pages.Run(ctx); interrupted() != nil {
-		return nil
-	}
-	return err
+	return pages.Serve(ctx, server, func() error { return server.Serve(listener) })
 }
 
 // onlyLocal refuses requests that name another host: a page of another site may have made them, by a name that it made lead here.

@@ -103,15 +103,15 @@ func (c *previewCommand) show(ctx context.Context, name string) error {
 			c.found.DaemonSets = append(c.found.DaemonSets, *eds)
 		}
 	}
-	cluster, err := c.src.ReadCluster(ctx, c.found, nil, now)
+	cluster, err := c.src.ReadCluster(ctx, c.found, "", nil, now)
+	if err == nil && cluster.Nodes() == nil {
+		err = source.ErrNoNodes
+	}
 	if err != nil {
 		return err
 	}
 	if slices.Contains(c.src.Notes, source.NoPodsSeen) {
 		return errors.New("pods, revisions and settings of ExtendedDaemonSets can't all be listed, and without them there is nothing to preview")
-	}
-	if err := c.src.ReadChecks(ctx, cluster, ""); err != nil {
-		return err
 	}
 	c.note(c.src)
 	results := make([]result, len(subjects))

@@ -83,26 +83,15 @@ func (c *steerCommand) checkOnly(node, only string, failures []failure) error {
 	if err != nil {
 		return err
 	}
-	var wanted, others []string
-	for _, k := range retryable[1:] {
-		if named.Kind == nil || named.Kind == k {
-			name := k.Short(named.Name)
-			if k.Namespaced {
-				name = c.src.Namespace + "/" + named.Name
-			}
-			wanted = append(wanted, name)
-		}
-	}
-	for _, f := range failures {
-		if !slices.Contains(wanted, f.name) {
-			others = append(others, f.name)
-		}
-	}
+	others := slices.DeleteFunc(slices.Clone(failures), func(f failure) bool {
+		return named.Kind != source.NodeRollout && f.name == c.src.Namespace+"/"+named.Name ||
+			named.Kind != source.Plan && f.name == source.NodeRollout.Short(named.Name)
+	})
 	switch {
 	case len(others) == len(failures):
-		return fmt.Errorf("rollout %s has not failed on node %s, so there is nothing to retry", wanted[0], node)
+		return fmt.Errorf("rollout %s has not failed on node %s, so there is nothing to retry", only, node)
 	case len(others) > 0:
-		return fmt.Errorf("on node %s have failed as well, and would be retried too: %s; leave --rollout out to retry all", node, strings.Join(others, ", "))
+		return fmt.Errorf("on node %s have failed as well, and would be retried too: %s; leave --rollout out to retry all", node, list(others))
 	}
 	return nil
 }

@@ -85,14 +85,9 @@ func (c *command) read(ctx context.Context, src *source.Source, named source.Tar
 
 // readShown reads the cluster. If a rollout is named, it returns only the budgets that select its nodes.
 func readShown(ctx context.Context, src *source.Source, named source.Target, now time.Time) (*shown, error) {
-	cluster, err := src.ReadNamed(ctx, named, view.AtRest, now)
+	cluster, err := src.ReadNamed(ctx, named, "", view.AtRest, now)
 	if err != nil {
 		return nil, err
-	}
-	if cluster.Nodes() != nil {
-		if err := src.ReadChecks(ctx, cluster, ""); err != nil {
-			return nil, err
-		}
 	}
 	s := &shown{rollouts: cluster.Rollouts(), budgets: cluster.Budgets()}
 	if named.Name != "" {

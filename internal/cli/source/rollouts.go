@@ -95,17 +95,20 @@ func (src *Source) ReadNodes(ctx context.Context) ([]corev1.Node, error) {
 }
 
 // ReadNamed returns the cluster as ReadCluster does, with the rollouts that ReadRollouts returns.
-func (src *Source) ReadNamed(ctx context.Context, named Target, skip func(*edsv1.ExtendedDaemonSet) bool, now time.Time) (*view.Cluster, error) {
+func (src *Source) ReadNamed(
+	ctx context.Context, named Target, node string, skip func(*edsv1.ExtendedDaemonSet) bool, now time.Time,
+) (*view.Cluster, error) {
 	found, err := src.ReadRollouts(ctx, named)
 	if err != nil {
 		return nil, err
 	}
-	return src.ReadCluster(ctx, found, skip, now)
+	return src.ReadCluster(ctx, found, node, skip, now)
 }
 
-// ReadCluster returns the rollouts with the nodes, the budgets, and the pods of ExtendedDaemonSets, apart from those that skip selects.
+// ReadCluster returns the rollouts with the nodes, the budgets, and the pods of ExtendedDaemonSets, apart from those that skip selects. It reads the
+// gates that depend on pods of one node; of all if the name is empty.
 func (src *Source) ReadCluster(
-	ctx context.Context, found Found, skip func(*edsv1.ExtendedDaemonSet) bool, now time.Time,
+	ctx context.Context, found Found, node string, skip func(*edsv1.ExtendedDaemonSet) bool, now time.Time,
 ) (*view.Cluster, error) {
 	budgets, errBudgets := src.ReadBudgets(ctx)
 	budgets = append(slices.DeleteFunc(budgets, func(b v1alpha1.NodeDisruptionBudget) bool {
@@ -121,10 +124,13 @@ func (src *Source) ReadCluster(
 	if err := cmp.Or(errBudgets, errNodes, errDaemons, errOthers); err != nil {
 		return nil, err
 	}
+	cluster := view.See(found.Plans, nodes, budgets, now).NodeRollouts(found.NodeRollouts, otherRollouts...).Daemons(daemons, otherDaemons)
 	if nodes == nil {
 		src.Notes = append(src.Notes, NoNodes)
+		return cluster, nil
 	}
-	return view.See(found.Plans, nodes, budgets, now).NodeRollouts(found.NodeRollouts, otherRollouts...).Daemons(daemons, otherDaemons), nil
+	cluster.OwnNode(src.ReadOperatorNode(ctx))
+	return cluster, src.ReadPodGates(ctx, cluster, node)
 }
 
 // readOthers returns the ExtendedDaemonSets of the whole cluster that are at work and not shown, and all NodeRollouts: where they work, others wait.
@@ -144,15 +150,8 @@ func (src *Source) readOthers(ctx context.Context, shown Found) (daemons view.Da
 	return daemons, rollouts, err
 }
 
-// ReadChecks adds what previews and explanations also need: the operator's own node, and the gates that depend on pods. It reads these gates of one
-// node; of all if the name is empty.
-func (src *Source) ReadChecks(ctx context.Context, cluster *view.Cluster, node string) error {
-	if cluster.Nodes() == nil {
-		return errors.New("nodes can't be listed, and without them there is nothing to say")
-	}
-	cluster.OwnNode(src.ReadOperatorNode(ctx))
-	return src.ReadPodGates(ctx, cluster, node)
-}
+// ErrNoNodes is the error of what can't be said without nodes.
+var ErrNoNodes = errors.New("nodes can't be listed, and without them there is nothing to say")
 
 // ReadBudgets returns all NodeDisruptionBudgets; none if the kind does not exist.
 func (src *Source) ReadBudgets(ctx context.Context) ([]v1alpha1.NodeDisruptionBudget, error) {
