@@ -104,7 +104,7 @@ generate: $(BIN)/controller-gen ## Regenerate deep copies, apply configurations,
 	@$(call prune,api -path 'api/*/applyconfiguration/*')
 	@find api -path '*/applyconfiguration*' -type d -empty -delete
 	$(BIN)/controller-gen paths=./api/... crd:generateEmbeddedObjectMeta=true output:crd:dir=config/crd
-	go run ./hack/crd/cmd/crd config/crd/datadoghq.com_*.yaml
+	go run ./hack/crd/cmd/crd config/crd/datadoghq.com_*.yaml config/crd/moult.dev_nodedisruptionbudgets.yaml
 	@# What the replacement of machines needs besides has roles of its own, which config/default leaves out.
 	$(BIN)/controller-gen $(patsubst %,paths=./%,$(filter-out %/replacement,$(wildcard internal/controller/*))) \
 		rbac:roleName=moult-controller,fileName=controller-role.yaml output:rbac:dir=config/rbac

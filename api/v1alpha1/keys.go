@@ -27,6 +27,9 @@ const (
 	// Without it the other annotation was set by a person or another tool, and stays.
 	AnnotationScaleDownBy = "moult.dev/scale-down-disabled-by"
 
+	// ReasonMaintenance is the reason of the maintenance conditions that Moult sets on a Node. Those with another reason belong to other programs.
+	ReasonMaintenance = "MoultTurn"
+
 	// AnnotationEvicted lists the controllers of pods that a drain has evicted from the Node: a JSON list of
 	// "Kind/namespace/name", such as "ReplicaSet/shop/cart-5d4f". It is there until all of them are available again, or for an hour after the turn.
 	AnnotationEvicted = "moult.dev/evicted"

@@ -22,9 +22,11 @@ func Finish(definition []byte) ([]byte, error) {
 	versions, _ := below(d, "spec")["versions"].([]any)
 	for _, v := range versions {
 		version, _ := v.(schema)
-		spec := below(version, "schema", "openAPIV3Schema", "properties", "spec")
-		walk(spec, "", func(s schema, _ string) { decodable(s) })
-		template := below(spec, "properties", "template", "properties")
+		fields := below(version, "schema", "openAPIV3Schema", "properties")
+		for _, name := range []string{"spec", "status"} {
+			walk(below(fields, name), "", func(s schema, _ string) { decodable(s) })
+		}
+		template := below(fields, "spec", "properties", "template", "properties")
 		if template == nil {
 			continue
 		}
@@ -35,6 +37,7 @@ func Finish(definition []byte) ([]byte, error) {
 		if err := yaml.Unmarshal([]byte(metadata), &meta); err != nil {
 			return nil, err
 		}
+		walk(meta, "", func(s schema, _ string) { decodable(s) })
 		template["metadata"] = meta
 	}
 	raw, err := yaml.Marshal(d)
@@ -67,6 +70,10 @@ func walk(s schema, path string, visit func(s schema, path string)) {
 // custom resource no one does.
 func decodable(s schema) {
 	switch {
+	case s["format"] == "date-time":
+		delete(s, "format") // The API server admits lists in a string field with a format.
+		s["maxLength"], s["pattern"] = 64, timePattern
+		s["x-kubernetes-validations"] = []schema{{"rule": "timestamp(self).getFullYear() >= 0", "message": "must be a time"}}
 	case s["x-kubernetes-int-or-string"] != true:
 	case s["pattern"] != nil:
 		s["pattern"], s["maxLength"] = quantity, 64
@@ -78,6 +85,9 @@ func decodable(s schema) {
 // quantity is what resource.ParseQuantity reads. The pattern that controller-gen writes also takes fractions in an exponent, and
 // exponents of any length.
 const quantity = `^[-+]?([0-9]+([.][0-9]*)?|[.][0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]{1,3})?$`
+
+// timePattern is the form of the times that metav1.Time reads.
+const timePattern = `^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]+)?(Z|[-+]([01][0-9]|2[0-3]):[0-5][0-9])$`
 
 // trim removes what a template's schema can do without.
 func trim(s schema, path string) {
@@ -117,21 +127,15 @@ var defaults = []known{
 	{".scaleIO.storageMode", "ThinProvisioned"},
 }
 
-// metadata is the schema of a template's metadata in ExtendedDaemonSet's definitions, but for times, which are what metav1.Time reads. They have
-// no format: the API server admits lists in a string field with a format.
+// metadata is the schema of a template's metadata in ExtendedDaemonSet's definitions, but for times, which decodable narrows.
 const metadata = `
 type: object
 properties:
   annotations: {type: object, additionalProperties: {type: string}}
   clusterName: {type: string}
-  creationTimestamp:
-    type: string
-    nullable: true
-    maxLength: 64
-    pattern: &time '^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]+)?(Z|[-+]([01][0-9]|2[0-3]):[0-5][0-9])$'
-    x-kubernetes-validations: &valid [{rule: timestamp(self).getFullYear() >= 0, message: must be a time}]
+  creationTimestamp: {type: string, format: date-time, nullable: true}
   deletionGracePeriodSeconds: {type: integer, format: int64}
-  deletionTimestamp: {type: string, maxLength: 64, pattern: *time, x-kubernetes-validations: *valid}
+  deletionTimestamp: {type: string, format: date-time}
   finalizers: {type: array, items: {type: string}}
   generateName: {type: string}
   generation: {type: integer, format: int64}

@@ -128,7 +128,7 @@ func conditionsBesideAKubelet(t *testing.T, c client.Client) {
 		if err := SetConditions(t.Context(), c, stale, plan, at.Add(time.Duration(i)*time.Minute), conditions...); err != nil {
 			t.Fatal(err)
 		}
-		expectCondition(t, c, draining, yes, ReasonTurn, fmt.Sprintf("%s: %d pods left", plan, 40-i))
+		expectCondition(t, c, draining, yes, v1alpha1.ReasonMaintenance, fmt.Sprintf("%s: %d pods left", plan, 40-i))
 	}
 	is := found(t, c)
 	if since := is[draining].LastTransitionTime; since.Unix() != at.Unix() {
@@ -141,20 +141,20 @@ func conditionsBesideAKubelet(t *testing.T, c client.Client) {
 	if err := SetConditions(t.Context(), c, read(t, c), plan, at.Add(time.Hour), ended...); err != nil {
 		t.Fatal(err)
 	}
-	expectCondition(t, c, maintenance, yes, ReasonTurn, plan+": maintained")
-	expectCondition(t, c, draining, no, ReasonTurn, plan+": over")
-	expectCondition(t, c, drained, yes, ReasonTurn, plan+": drained")
+	expectCondition(t, c, maintenance, yes, v1alpha1.ReasonMaintenance, plan+": maintained")
+	expectCondition(t, c, draining, no, v1alpha1.ReasonMaintenance, plan+": over")
+	expectCondition(t, c, drained, yes, v1alpha1.ReasonMaintenance, plan+": drained")
 	if _, err := ClearConditions(t.Context(), c, stale, plan, at); err != nil {
 		t.Fatal(err) // There were none when it was read.
 	}
-	expectCondition(t, c, drained, yes, ReasonTurn, plan+": drained")
+	expectCondition(t, c, drained, yes, v1alpha1.ReasonMaintenance, plan+": drained")
 	if _, err := ClearConditions(t.Context(), c, read(t, c), plan, at.Add(2*time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	stop()
 	kubelet.Wait()
-	expectCondition(t, c, maintenance, no, ReasonTurn, plan+": over")
-	expectCondition(t, c, drained, no, ReasonTurn, plan+": over")
+	expectCondition(t, c, maintenance, no, v1alpha1.ReasonMaintenance, plan+": over")
+	expectCondition(t, c, drained, no, v1alpha1.ReasonMaintenance, plan+": over")
 	is = found(t, c)
 	if since := is[drained].LastTransitionTime; since.Unix() != at.Add(2*time.Hour).Unix() {
 		t.Errorf("not drained since %v", since)
@@ -177,7 +177,7 @@ func conditionsOfANodeThatWasReadBefore(t *testing.T, c client.Client) {
 	if _, err := ClearConditions(t.Context(), c, stale, plan, now.Time); err != nil {
 		t.Fatal(err)
 	}
-	expectCondition(t, c, draining, no, ReasonTurn, plan+": over")
+	expectCondition(t, c, draining, no, v1alpha1.ReasonMaintenance, plan+": over")
 	expectCondition(t, c, "Sunny", yes, "Sky", "blue")
 }
 
@@ -196,7 +196,7 @@ func conditionsThatAnotherTookMeanwhile(t *testing.T, c client.Client) {
 		t.Fatal(err)
 	}
 	expectCondition(t, c, draining, yes, "Rack42", "new disks")
-	expectCondition(t, c, drained, yes, ReasonTurn, plan+": y")
+	expectCondition(t, c, drained, yes, v1alpha1.ReasonMaintenance, plan+": y")
 
 	gone := `{"status":{"conditions":[{"type":"DrainInProgress","$patch":"delete"}]}}`
 	if err := c.Status().Patch(t.Context(), read(t, c), client.RawPatch(types.StrategicMergePatchType, []byte(gone))); err != nil {
@@ -211,7 +211,7 @@ func conditionsThatAnotherTookMeanwhile(t *testing.T, c client.Client) {
 		t.Fatal(err)
 	}
 	expectCondition(t, c, draining, yes, "Rack42", "new disks")
-	expectCondition(t, c, drained, no, ReasonTurn, plan+": over")
+	expectCondition(t, c, drained, no, v1alpha1.ReasonMaintenance, plan+": over")
 }
 
 // A controller releases a node and clears its conditions by the one node that it has read, in either order for the latter.
@@ -229,8 +229,8 @@ func conditionsAreClearedBesideARelease(t *testing.T, c client.Client) {
 			t.Fatal(err)
 		}
 	}
-	expectCondition(t, c, maintenance, no, ReasonTurn, plan+": over")
-	expectCondition(t, c, drained, no, ReasonTurn, plan+": over")
+	expectCondition(t, c, maintenance, no, v1alpha1.ReasonMaintenance, plan+": over")
+	expectCondition(t, c, drained, no, v1alpha1.ReasonMaintenance, plan+": over")
 	after := read(t, c)
 	if _, ok := after.Labels[corev1.LabelNodeExcludeBalancers]; ok || after.Spec.Unschedulable {
 		t.Errorf("got labels %v, unschedulable %v", after.Labels, after.Spec.Unschedulable)

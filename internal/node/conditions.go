@@ -15,11 +15,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-)
 
-// ReasonTurn is the reason of the conditions that Moult sets on a Node. Conditions with another reason belong to other
-// programs.
-const ReasonTurn = "MoultTurn"
+	"moult.dev/moult/api/v1alpha1"
+)
 
 // lifecycle lists the maintenance conditions of a Node in Kubernetes 1.37.
 var lifecycle = []corev1.NodeConditionType{
@@ -74,7 +72,7 @@ func patchConditions(ctx context.Context, c client.Client, n *corev1.Node, chang
 // on returns the new condition, and whether it must be written.
 func (c Condition) on(n *corev1.Node, by string, now time.Time) (corev1.NodeCondition, bool) {
 	next := corev1.NodeCondition{
-		Type: c.Type, Status: corev1.ConditionFalse, Reason: ReasonTurn, Message: by + ": " + c.Message,
+		Type: c.Type, Status: corev1.ConditionFalse, Reason: v1alpha1.ReasonMaintenance, Message: by + ": " + c.Message,
 		LastHeartbeatTime: metav1.NewTime(now), LastTransitionTime: metav1.NewTime(now),
 	}
 	if c.True {
@@ -86,7 +84,7 @@ func (c Condition) on(n *corev1.Node, by string, now time.Time) (corev1.NodeCond
 	}
 	last := &n.Status.Conditions[i]
 	switch {
-	case last.Reason != ReasonTurn && (last.Status == corev1.ConditionTrue || !c.True):
+	case last.Reason != v1alpha1.ReasonMaintenance && (last.Status == corev1.ConditionTrue || !c.True):
 		return next, false // Another program's.
 	case last.Status == next.Status && last.Reason == next.Reason && last.Message == next.Message:
 		return next, false
@@ -112,7 +110,7 @@ func ClearConditions(ctx context.Context, c client.Client, n *corev1.Node, by st
 
 // isOurs reports whether the condition is a lifecycle condition that is True for this rollout.
 func isOurs(c *corev1.NodeCondition, by string) bool {
-	return slices.Contains(lifecycle, c.Type) && c.Status == corev1.ConditionTrue && c.Reason == ReasonTurn && strings.HasPrefix(c.Message, by+": ")
+	return slices.Contains(lifecycle, c.Type) && c.Status == corev1.ConditionTrue && c.Reason == v1alpha1.ReasonMaintenance && strings.HasPrefix(c.Message, by+": ")
 }
 
 // attempts limits how often a patch is tried on a Node that others write at the same time.

@@ -18,6 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"moult.dev/moult/api/v1alpha1"
 )
 
 // The times of the tests: what stands on the node was written before, what is written is written now.
@@ -80,29 +82,29 @@ func TestSetConditions(t *testing.T) {
 		patches    int
 	}{
 		"the first": {plan, begin, with(), with(
-			condition(maintenance, yes, now, now, ReasonTurn, plan+": maintained"),
-			condition(draining, yes, now, now, ReasonTurn, plan+": 3 pods left"),
+			condition(maintenance, yes, now, now, v1alpha1.ReasonMaintenance, plan+": maintained"),
+			condition(draining, yes, now, now, v1alpha1.ReasonMaintenance, plan+": 3 pods left"),
 		), 1},
 		"another message is no transition": {
-			plan, []Condition{{draining, true, "2 pods left"}}, with(was(draining, yes, ReasonTurn, plan+": 3 pods left")),
-			with(condition(draining, yes, before, now, ReasonTurn, plan+": 2 pods left")), 1,
+			plan, []Condition{{draining, true, "2 pods left"}}, with(was(draining, yes, v1alpha1.ReasonMaintenance, plan+": 3 pods left")),
+			with(condition(draining, yes, before, now, v1alpha1.ReasonMaintenance, plan+": 2 pods left")), 1,
 		},
 		"the same": {
 			plan, begin, with(
-				was(maintenance, yes, ReasonTurn, plan+": maintained"),
-				was(draining, yes, ReasonTurn, plan+": 3 pods left"),
-				was(drained, no, ReasonTurn, plan+": not yet"),
+				was(maintenance, yes, v1alpha1.ReasonMaintenance, plan+": maintained"),
+				was(draining, yes, v1alpha1.ReasonMaintenance, plan+": 3 pods left"),
+				was(drained, no, v1alpha1.ReasonMaintenance, plan+": not yet"),
 			),
 			with(
-				was(maintenance, yes, ReasonTurn, plan+": maintained"),
-				was(draining, yes, ReasonTurn, plan+": 3 pods left"),
-				was(drained, no, ReasonTurn, plan+": not yet"),
+				was(maintenance, yes, v1alpha1.ReasonMaintenance, plan+": maintained"),
+				was(draining, yes, v1alpha1.ReasonMaintenance, plan+": 3 pods left"),
+				was(drained, no, v1alpha1.ReasonMaintenance, plan+": not yet"),
 			), 0,
 		},
 		"the end": {
 			plan, []Condition{{draining, false, "over"}, {drained, true, "drained"}},
-			with(was(draining, yes, ReasonTurn, plan+": 3 pods left"), was(drained, no, ReasonTurn, other+": over")),
-			with(condition(draining, no, now, now, ReasonTurn, plan+": over"), condition(drained, yes, now, now, ReasonTurn, plan+": drained")), 1,
+			with(was(draining, yes, v1alpha1.ReasonMaintenance, plan+": 3 pods left"), was(drained, no, v1alpha1.ReasonMaintenance, other+": over")),
+			with(condition(draining, no, now, now, v1alpha1.ReasonMaintenance, plan+": over"), condition(drained, yes, now, now, v1alpha1.ReasonMaintenance, plan+": drained")), 1,
 		},
 		"never over another's": {
 			plan, []Condition{{maintenance, true, "maintained"}, {draining, true, "3 pods left"}, {drained, false, "over"}},
@@ -110,21 +112,21 @@ func TestSetConditions(t *testing.T) {
 			with(
 				was(maintenance, yes, "Rack42", "new disks"),
 				was(drained, yes, "Kubectl", "by hand"),
-				condition(draining, yes, now, now, ReasonTurn, plan+": 3 pods left"),
+				condition(draining, yes, now, now, v1alpha1.ReasonMaintenance, plan+": 3 pods left"),
 			), 1,
 		},
 		"over another's that is not true": {
 			plan, []Condition{{maintenance, true, "maintained"}, {draining, true, "drains"}, {drained, false, "over"}},
 			with(was(maintenance, no, "Rack42", "done"), was(draining, corev1.ConditionUnknown, "Lost", ""), was(drained, no, "Rack42", "done")),
 			with(
-				condition(maintenance, yes, now, now, ReasonTurn, plan+": maintained"),
-				condition(draining, yes, now, now, ReasonTurn, plan+": drains"),
+				condition(maintenance, yes, now, now, v1alpha1.ReasonMaintenance, plan+": maintained"),
+				condition(draining, yes, now, now, v1alpha1.ReasonMaintenance, plan+": drains"),
 				was(drained, no, "Rack42", "done"),
 			), 1,
 		},
 		"over another rollout's that has left it": {
-			plan, []Condition{{draining, true, "drains"}}, with(was(draining, yes, ReasonTurn, other+": drains")),
-			with(condition(draining, yes, before, now, ReasonTurn, plan+": drains")), 1,
+			plan, []Condition{{draining, true, "drains"}}, with(was(draining, yes, v1alpha1.ReasonMaintenance, other+": drains")),
+			with(condition(draining, yes, before, now, v1alpha1.ReasonMaintenance, plan+": drains")), 1,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -153,21 +155,21 @@ func TestClearConditions(t *testing.T) {
 		patches    int
 	}{
 		"none":          {plan, with(), with(), 0},
-		"none is true":  {plan, with(was(drained, no, ReasonTurn, plan+": over")), with(was(drained, no, ReasonTurn, plan+": over")), 0},
+		"none is true":  {plan, with(was(drained, no, v1alpha1.ReasonMaintenance, plan+": over")), with(was(drained, no, v1alpha1.ReasonMaintenance, plan+": over")), 0},
 		"not another's": {plan, with(was(draining, yes, "Rack42", plan+": x")), with(was(draining, yes, "Rack42", plan+": x")), 0},
 		"not another rollout's": {
-			plan, with(was(draining, yes, ReasonTurn, other+": x"), was(drained, yes, ReasonTurn, plan+"-b: x")),
-			with(was(draining, yes, ReasonTurn, other+": x"), was(drained, yes, ReasonTurn, plan+"-b: x")), 0,
+			plan, with(was(draining, yes, v1alpha1.ReasonMaintenance, other+": x"), was(drained, yes, v1alpha1.ReasonMaintenance, plan+"-b: x")),
+			with(was(draining, yes, v1alpha1.ReasonMaintenance, other+": x"), was(drained, yes, v1alpha1.ReasonMaintenance, plan+"-b: x")), 0,
 		},
 		"not what is no part of a turn": {
-			plan, with(was("Sunny", yes, ReasonTurn, plan+": x")), with(was("Sunny", yes, ReasonTurn, plan+": x")), 0,
+			plan, with(was("Sunny", yes, v1alpha1.ReasonMaintenance, plan+": x")), with(was("Sunny", yes, v1alpha1.ReasonMaintenance, plan+": x")), 0,
 		},
 		"all that are the rollout's": {
-			plan, with(was(maintenance, yes, ReasonTurn, plan+": x"), was(draining, no, ReasonTurn, plan+": y"), was(drained, yes, ReasonTurn, plan+": z")),
+			plan, with(was(maintenance, yes, v1alpha1.ReasonMaintenance, plan+": x"), was(draining, no, v1alpha1.ReasonMaintenance, plan+": y"), was(drained, yes, v1alpha1.ReasonMaintenance, plan+": z")),
 			with(
-				condition(maintenance, no, now, now, ReasonTurn, plan+": over"),
-				was(draining, no, ReasonTurn, plan+": y"),
-				condition(drained, no, now, now, ReasonTurn, plan+": over"),
+				condition(maintenance, no, now, now, v1alpha1.ReasonMaintenance, plan+": over"),
+				was(draining, no, v1alpha1.ReasonMaintenance, plan+": y"),
+				condition(drained, no, now, now, v1alpha1.ReasonMaintenance, plan+": over"),
 			), 1,
 		},
 	} {
@@ -187,7 +189,7 @@ func TestClearConditions(t *testing.T) {
 
 func TestConditionsThatCannotBeSet(t *testing.T) {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "nodes/status"}, "n1", errors.New("no"))
-	n := with(was(draining, yes, ReasonTurn, plan+": x"))
+	n := with(was(draining, yes, v1alpha1.ReasonMaintenance, plan+": x"))
 	c := fake.NewClientBuilder().WithObjects(n).WithStatusSubresource(n).WithInterceptorFuncs(interceptor.Funcs{
 		SubResourcePatch: func(context.Context, client.Client, string, client.Object, client.Patch, ...client.SubResourcePatchOption) error {
 			return forbidden

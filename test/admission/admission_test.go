@@ -71,6 +71,7 @@ func TestAPI(t *testing.T) {
 		})
 	}
 	t.Run("names", s.names)
+	t.Run("times of a status", s.times)
 	t.Run("defaults", s.defaults)
 	t.Run("changes", s.changes)
 	t.Run("docs", s.docs)
@@ -167,6 +168,19 @@ func object(t *testing.T, version schema.GroupVersion, kind string, specs ...str
 		o.SetNamespace(metav1.NamespaceDefault)
 	}
 	return o
+}
+
+// A time that the operator can't read, in the status of one object, would keep it from reading all objects of the kind.
+func (s *server) times(t *testing.T) {
+	eds := object(t, edsv1.GroupVersion, "ExtendedDaemonSet", "{strategy: {}, template: {spec: {containers: [{name: daemon, image: x}]}}}")
+	s.create(t, eds)
+	for text, want := range map[string]string{
+		`"2026-01-01T00:00:00Z"`: "", `"2026-01-01t00:00:00z"`: "should match", `"2026-02-30T00:00:00Z"`: "must be a time", `["2026-01-01T00:00:00Z"]`: "must be of type string",
+	} {
+		patch := fmt.Sprintf(`{"status": {"desired": 1, "current": 1, "ready": 1, "available": 1, "upToDate": 1, "ignoredUnresponsiveNodes": 0,
+			"activeReplicaSet": "x", "conditions": [{"type": "Active", "status": "True", "lastTransitionTime": %s}]}}`, text)
+		expect(t, admission{text, want}, s.Status().Patch(t.Context(), eds.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(patch))))
+	}
 }
 
 // Names are values of labels.

@@ -178,12 +178,12 @@ func (s served) Close() {
 func server(t *testing.T) (served, string) {
 	t.Helper()
 	pages := dashboard.New(clock.RealClock{}, dashboard.Reader{
-		Why: func(_ context.Context, node string) (text.Lines, bool, error) {
+		Why: func(node string) (text.Lines, bool) {
 			return text.Lines{
 				{text.Bold.Of(node), text.Plain.Of("  Ready, in service")},
 				{text.Plain.Of("Plan system-upgrade/k3s-agent  "), text.Yellow.Of("waits")},
 				{text.Red.Of("  ✗ "), text.Plain.Of("concurrency  MaxConcurrent: 4 of at most 4 nodes are in a turn" + injected())},
-			}, true, nil
+			}, true
 		},
 		Preview: func(context.Context, string, string, string) (text.Lines, error) {
 			return text.Lines{{text.Plain.Of("  ends in about 31m; a turn takes 95s")}}, nil

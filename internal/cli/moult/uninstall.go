@@ -112,6 +112,12 @@ func (l *leftovers) ofNode(n *corev1.Node) {
 			l.add("node/"+n.Name+" has the taint "+t.Key, "kubectl taint node %s %s:%s-", n.Name, t.Key, t.Effect)
 		}
 	}
+	for _, c := range n.Status.Conditions {
+		if c.Reason == v1alpha1.ReasonMaintenance && c.Status == corev1.ConditionTrue {
+			l.add(fmt.Sprintf("node/%s has the condition %s, with the message %q", n.Name, c.Type, c.Message),
+				`kubectl patch node %s --subresource=status -p '{"status":{"conditions":[{"type":"%s","status":"False"}]}}'`, n.Name, c.Type)
+		}
+	}
 	labels, annotations := ownKeys(n.Labels), ownKeys(n.Annotations)
 	if _, own := n.Annotations[v1alpha1.AnnotationExcludedBy]; own {
 		l.add("node/"+n.Name+" is kept from load balancers by Moult", "kubectl label node %s %s-", n.Name, corev1.LabelNodeExcludeBalancers)

@@ -39,6 +39,11 @@ func TestUninstallCheck(t *testing.T) {
 			{Key: "plan.outdated.moult.dev/p", Effect: corev1.TaintEffectPreferNoSchedule},
 			{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule},
 		}},
+		Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
+			{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady"},
+			{Type: corev1.NodeDrained, Status: corev1.ConditionFalse, Reason: v1alpha1.ReasonMaintenance},
+			{Type: corev1.NodeDrainInProgress, Status: corev1.ConditionTrue, Reason: v1alpha1.ReasonMaintenance, Message: "Plan/ns/p: one pod is left"},
+		}},
 	}
 	plain := corev1.Node{ObjectMeta: metav1.ObjectMeta{
 		Name: "n", Labels: map[string]string{corev1.LabelNodeExcludeBalancers: "", "bottlerocket.aws/updater-interface-version": "2.0.0"},
@@ -59,7 +64,7 @@ func TestUninstallCheck(t *testing.T) {
 		left     string
 	}{
 		"nothing": {node: plain, want: "Nothing of Moult is left on nodes, and no rollout is in progress.\n"},
-		"all": {node: node, rollouts: []runtime.Object{plan, rollout}, left: "8 things of Moult are left: while the operator runs, let rollouts end; " +
+		"all": {node: node, rollouts: []runtime.Object{plan, rollout}, left: "9 things of Moult are left: while the operator runs, let rollouts end; " +
 			"after that run the commands above", want: `plan.upgrade.cattle.io/p -n ns changes n
   kubectl delete plan -n ns p
 noderollout.moult.dev/r replaces 1 machines: look in the cloud for what it has added
@@ -70,6 +75,8 @@ node/n is cordoned by Moult
   kubectl uncordon n
 node/n has the taint plan.outdated.moult.dev/p
   kubectl taint node n plan.outdated.moult.dev/p:PreferNoSchedule-
+node/n has the condition DrainInProgress, with the message "Plan/ns/p: one pod is left"
+  kubectl patch node n --subresource=status -p '{"status":{"conditions":[{"type":"DrainInProgress","status":"False"}]}}'
 node/n is kept from load balancers by Moult
   kubectl label node n node.kubernetes.io/exclude-from-external-load-balancers-
 node/n has the labels bottlerocket.aws/update-available, plan.upgrade.cattle.io/p

@@ -18,6 +18,7 @@ import (
 
 	"moult.dev/moult/hack/docs"
 	"moult.dev/moult/internal/cli/eds"
+	"moult.dev/moult/internal/cli/flags"
 	"moult.dev/moult/internal/cli/moult"
 	"moult.dev/moult/internal/cli/source"
 )
@@ -82,10 +83,11 @@ func (p pages) api() error {
 
 // commands adds the pages of the plugins.
 func (p pages) commands() error {
+	flags.Templates = flags.KubectlTemplates
 	plugin := func(create func(clock.WithTicker, genericiooptions.IOStreams, source.Config) *cobra.Command) *cobra.Command {
-		flags := source.NewFlags()
-		root := create(clock.RealClock{}, genericiooptions.NewTestIOStreamsDiscard(), flags)
-		flags.AddFlags(root.PersistentFlags())
+		own := source.NewFlags()
+		root := create(clock.RealClock{}, genericiooptions.NewTestIOStreamsDiscard(), own)
+		own.AddFlags(root.PersistentFlags())
 		return root
 	}
 	p["kubectl-moult.md"] = docs.Command("kubectl moult", "The plugin to see and steer rollouts. It speaks to the API server only, with your own rights.", plugin(moult.NewCommand))
