@@ -118,7 +118,7 @@ func (f *Fleet) SnapshotFor(ctx context.Context, workload string) (Snapshot, err
 		s = s.with(absent)
 	}
 	s.Replaced = f.replaced.byNode()
-	s.Evicted, s.RecordsEnd = f.records.counting(s.Evicted, s.Nodes, f.gates.clock.Now())
+	s.Evicted, s.RecordsEnd = f.records.counting(s.Evicted, f.gates.clock.Now())
 	known, err := f.budgets(ctx)
 	s.Budgets, s.Generations = known.budgets, known.generations
 	s.Gates = func(b *rollout.Budget) *rollout.Budget {

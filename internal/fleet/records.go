@@ -4,7 +4,6 @@ package fleet
 
 import (
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -15,7 +14,7 @@ import (
 )
 
 // RecordFor is how long a record of evictions counts after the last turn on its node. A record that appears on a node without a turn does not
-// count: the node's kubelet may write it too. settled is how long after a turn its last write may be seen.
+// count: the node's kubelet may write it too, and claims of rollouts that do not exist. settled is how long after a turn its last write may be seen.
 const RecordFor, settled = time.Hour, time.Minute
 
 // records remembers which records of evictions count, by node. After a start all that are there count anew.
@@ -24,13 +23,13 @@ type records struct {
 	seen map[string]record
 }
 
-// record is the annotation's value, and when the node was last seen in a turn.
+// record is the annotation's value, and when the node was last in a turn.
 type record struct {
 	value string
 	at    time.Time
 }
 
-// ExpectRecord makes the record count that is now written on a node without a turn: the node replaces another.
+// ExpectRecord makes the record of a node count: the node is in a turn now, or replaces another.
 func (f *Fleet) ExpectRecord(node string) {
 	f.records.mu.Lock()
 	defer f.records.mu.Unlock()
@@ -39,8 +38,9 @@ func (f *Fleet) ExpectRecord(node string) {
 	}
 }
 
-// counting returns the nodes whose records count, and when the first of them ends; zero if none does.
-func (r *records) counting(nodes []*corev1.Node, known map[string]*rollout.Node, now time.Time) (counting []*corev1.Node, end time.Time) {
+// counting returns the nodes whose records count, and when the first of them ends; zero if none does. The record of a deleted node, which has no UID,
+// counts: its rollout has it in its status.
+func (r *records) counting(nodes []*corev1.Node, now time.Time) (counting []*corev1.Node, end time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	start := r.seen == nil
@@ -49,9 +49,8 @@ func (r *records) counting(nodes []*corev1.Node, known map[string]*rollout.Node,
 	}
 	for _, n := range nodes {
 		of, value := r.seen[n.Name], n.Annotations[v1alpha1.AnnotationEvicted]
-		claimed := isClaimed(n, known[n.Name])
 		switch {
-		case claimed || start:
+		case start || n.UID == "":
 			of = record{value, now}
 		case now.Before(of.at.Add(settled)):
 			of.value = value
@@ -62,21 +61,8 @@ func (r *records) counting(nodes []*corev1.Node, known map[string]*rollout.Node,
 		}
 		r.seen[n.Name] = of
 		counting = append(counting, n)
-		if !claimed && (end.IsZero() || ends.Before(end)) {
-			end = ends
-		}
+		end = rollout.Earlier(end, ends)
 	}
 	maps.DeleteFunc(r.seen, func(_ string, of record) bool { return !now.Before(of.at.Add(RecordFor)) })
 	return counting, end
-}
-
-// isClaimed reports whether a node is in a turn. Its claims are parsed once; a deleted node, which has no UID, is not among the known ones.
-func isClaimed(n *corev1.Node, known *rollout.Node) bool {
-	var claims []v1alpha1.Claim
-	if n.UID != "" && known != nil {
-		claims = known.Claims
-	} else {
-		claims, _ = v1alpha1.ParseClaims(n.Annotations) // Claims that can't be read are none.
-	}
-	return slices.ContainsFunc(claims, func(c v1alpha1.Claim) bool { return !c.RecordsResult() })
 }

@@ -209,9 +209,13 @@ func (p *Pass[T]) Happened(e events.Event) {
 // Settle performs the next step of each turn.
 func (p *Pass[T]) Settle(ctx context.Context) error {
 	var due []T
+	gated := p.Gated()
 	for _, t := range p.Turns {
 		b := t.Base()
 		p.WakeAt(b.Wake)
+		if gated && b.Claim != nil && !b.Claim.RecordsResult() {
+			p.Fleet.ExpectRecord(b.Node.Name)
+		}
 		if b.Step != nodeturn.StepNone {
 			due = append(due, t)
 		}

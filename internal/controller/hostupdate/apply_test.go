@@ -15,7 +15,6 @@ import (
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/events"
 	"moult.dev/moult/internal/kind/nodeturn"
-	"moult.dev/moult/internal/node"
 )
 
 // passing is a look at one node, whose steps are written to a client that is a double.
@@ -162,7 +161,7 @@ func TestCordonAgain(t *testing.T) {
 	r := newRollout(func(r *v1alpha1.NodeRollout) { r.Spec.Drain = &v1alpha1.NodeDrain{Disabled: true} })
 	p, s := passing(t, r, newNode(words("perform-update,perform-update,ready true"), runs("1.0.0"), offers("1.1.0"), holding(claimed(begun, cordoned)), func(n *corev1.Node) {
 		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{
-			Type: corev1.NodeDrained, Status: corev1.ConditionTrue, Reason: node.ReasonTurn, Message: self + ": the node is drained",
+			Type: corev1.NodeDrained, Status: corev1.ConditionTrue, Reason: v1alpha1.ReasonMaintenance, Message: self + ": the node is drained",
 		})
 	}))
 	if s.Step != stepCordon {

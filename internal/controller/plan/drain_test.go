@@ -18,7 +18,6 @@ import (
 
 	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/api/v1alpha1"
-	"moult.dev/moult/internal/node"
 )
 
 // podOn1 is a pod on node-1. One without a controller is not evicted unless that is forced.
@@ -212,6 +211,6 @@ func TestReconcileFailsDrained(t *testing.T) {
 // inMaintenance reports whether a turn of the Plan has set conditions of the node.
 func inMaintenance(n *corev1.Node) bool {
 	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Reason == node.ReasonTurn && c.Status == corev1.ConditionTrue && strings.HasPrefix(c.Message, self+": ")
+		return c.Reason == v1alpha1.ReasonMaintenance && c.Status == corev1.ConditionTrue && strings.HasPrefix(c.Message, self+": ")
 	})
 }
