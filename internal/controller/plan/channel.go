@@ -3,6 +3,7 @@
 package plan
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,8 +72,8 @@ func followMove(next *http.Request, before []*http.Request) error {
 
 // ask returns the last answer of the Plan's channel, the error of the last poll, and when the next poll is due. It starts a
 // due poll. While a poll runs the due time is zero, because the answer wakes the Plan; but for the first second of the first poll it
-// is the end of that second.
-func (c *channels) ask(plan types.NamespacedName, channel, latest string) (answer string, due time.Time, err error) {
+// is the end of that second. known is what the channel answered before a restart, or "".
+func (c *channels) ask(plan types.NamespacedName, channel, known, latest string) (answer string, due time.Time, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p := c.polls[plan]
@@ -80,6 +81,7 @@ func (c *channels) ask(plan types.NamespacedName, channel, latest string) (answe
 		p = &poll{url: channel, due: c.clock.Now(), retry: channelFirstRetry}
 		c.polls[plan] = p
 	}
+	p.answer = cmp.Or(p.answer, known)
 	if !p.running && !c.clock.Now().Before(p.due) {
 		p.running = true
 		go c.run(plan, p, latest)

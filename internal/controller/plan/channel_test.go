@@ -296,7 +296,7 @@ func (s *channelServer) waits(what chan struct{}) {
 // first one does.
 func (s *channelServer) expect(plan types.NamespacedName, path, answer, problem string, after time.Duration) {
 	s.t.Helper()
-	got, due, err := s.ask(plan, s.URL+path, "v0")
+	got, due, err := s.ask(plan, s.URL+path, "", "v0")
 	text := ""
 	if err != nil {
 		text = strings.TrimPrefix(err.Error(), "asking channel "+s.URL+path+", ")
@@ -465,4 +465,20 @@ func TestChannelsEnd(t *testing.T) {
 	s.waits(asked)
 	cancel()
 	s.waits(left)
+}
+
+// What a channel answered before a restart is kept while it does not answer, also when the Plan is edited.
+func TestChannelKnownBefore(t *testing.T) {
+	s, plan := newChannelServer(t), types.NamespacedName{Name: "p"}
+	s.breaks()
+	if answer, _, err := s.ask(plan, s.URL+"/channel", "v1", "v1"); answer != "v1" || err != nil {
+		t.Errorf("%q, %v", answer, err)
+	}
+	s.wakes(plan)
+	if answer, _, err := s.ask(plan, s.URL+"/channel", "", "v1"); answer != "v1" || err == nil {
+		t.Errorf("after an edit %q, %v", answer, err)
+	}
+	if answer, _, _ := s.ask(plan, s.URL+"/other", "", "v1"); answer != "" {
+		t.Errorf("another channel: %q", answer)
+	}
 }

@@ -498,6 +498,20 @@ func TestReconcileOptOutInTheMiddle(t *testing.T) {
 	}
 }
 
+// The failed Job of a node that opts out goes at once: an alert on failed Jobs would fire for it.
+func TestReconcileOptOutAfterFailure(t *testing.T) {
+	c := newCluster(t, newNode("node-1"), newPlan())
+	c.reconciles()
+	c.ends("node-1", failed)
+	c.reconciles()
+	c.edit("node-1", labelled("disabled"))
+	c.reconciles()
+	c.expect("", "", "")
+	if len(c.jobs()) > 0 {
+		t.Errorf("%d Jobs are left", len(c.jobs()))
+	}
+}
+
 func TestReconcilePlanGone(t *testing.T) {
 	c := newCluster(t, newNode("node-1"), newNode("node-2"), newPlan(drains))
 	c.reconciles()

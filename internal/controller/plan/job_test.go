@@ -286,7 +286,7 @@ func TestTemplateDigest(t *testing.T) {
 		"hash":                {func(p *upgradev1.Plan) { p.Status.LatestHash = oldHash }, true},
 		"label":               {func(p *upgradev1.Plan) { p.Labels["team"] = "x" }, true},
 		"annotation":          {func(p *upgradev1.Plan) { p.Annotations["note"] = "x" }, true},
-		"deadline":            {func(p *upgradev1.Plan) { p.Spec.JobActiveDeadlineSecs = nil }, true},
+		"deadline":            {func(p *upgradev1.Plan) { p.Spec.JobActiveDeadlineSecs = nil }, false},
 		"service account":     {func(p *upgradev1.Plan) { p.Spec.ServiceAccountName = "x" }, true},
 		"secret":              {func(p *upgradev1.Plan) { p.Spec.Secrets[1].Path = "/x" }, true},
 		"toleration":          {func(p *upgradev1.Plan) { p.Spec.Tolerations = nil }, true},

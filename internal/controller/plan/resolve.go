@@ -81,7 +81,7 @@ func (c *Controller) version(p *upgradev1.Plan) (version, reason, note string, w
 		return "", "", "", wake, errors.New("cannot resolve plan: missing channel and version")
 	}
 	known, last := lastVersion(p), resolvedVersion(p)
-	answer, wake, problem := c.channels.ask(key, p.Spec.Channel, last)
+	answer, wake, problem := c.channels.ask(key, p.Spec.Channel, known, last)
 	if answer != "" {
 		if answer = munge(answer); checkVersion(answer) != nil {
 			answer, problem = "", checkVersion(answer)

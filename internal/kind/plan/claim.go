@@ -32,13 +32,13 @@ func (w *World) templateDigest() string {
 	return w.template
 }
 
-// TemplateDigest identifies the Jobs that the Plan creates. It leaves out Plan fields that do not change a Job. It also leaves
-// out Moult's own settings, so an upgrade of Moult interrupts no Job.
+// TemplateDigest identifies the Jobs that the Plan creates. It leaves out Plan fields that do not change a Job's pod, so that another deadline
+// interrupts no Job. It also leaves out Moult's own settings, so an upgrade of Moult interrupts none.
 func TemplateDigest(p *upgradev1.Plan) string {
 	spec := p.Spec
 	spec.Concurrency, spec.NodeSelector, spec.Window, spec.Strategy = 0, nil, nil, nil
 	spec.Channel, spec.Version, spec.AllowDowngrade = "", "", false
-	spec.PostCompleteDelay, spec.PostCompleteLabels = nil, nil
+	spec.PostCompleteDelay, spec.PostCompleteLabels, spec.JobActiveDeadlineSecs = nil, nil, nil
 	return nodeturn.Digest(spec, Copied(p.Labels), Copied(p.Annotations), p.Status.LatestVersion, p.Status.LatestHash)
 }
 

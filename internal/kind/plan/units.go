@@ -40,7 +40,7 @@ type Unit struct {
 	Job       *batchv1.Job   // the claim's, or nil
 	Pod       *corev1.Pod    // the newest of the Job's, or nil
 	OtherJobs []*batchv1.Job // other Jobs of the Plan that still run on the node
-	// Superseded are ended Jobs to delete: those of earlier turns that failed, and that of a failed turn once the Plan asks for another Job.
+	// Superseded are ended Jobs to delete: those of earlier turns that failed, and that of a failed turn once the Plan asks for another Job, or not for this node.
 	Superseded []*batchv1.Job
 	// Pending is true for a claim whose Job is not made yet.
 	Pending bool
@@ -168,8 +168,11 @@ func (w *World) judgeClaimed(t *Unit, unwanted bool) {
 		}
 	case !t.Counted || unwanted:
 		t.Step = nodeturn.StepRelease
-		if t.isRunning() {
+		switch {
+		case t.isRunning():
 			t.Step = StepStop
+		case t.end != nil && t.end.Type == batchv1.JobFailed:
+			t.Superseded = append(t.Superseded, t.Job)
 		}
 	case t.Claim.Failed != nil:
 		t.failed(w)
