@@ -154,7 +154,7 @@ func ofReplicaSet(r *edsv1.ExtendedDaemonSetReplicaSet) []metric {
 	}
 }
 
-const helpIgnored = "Nodes that the rolling update does not count as unavailable, though their pods don't respond."
+const helpIgnored = "Nodes with a pod that is not scheduled, or does not terminate in time."
 
 func oneIf(b bool) int64 {
 	if b {

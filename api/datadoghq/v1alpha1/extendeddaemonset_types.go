@@ -344,7 +344,8 @@ type ExtendedDaemonSetStatus struct {
 	Available int32 `json:"available"`
 	// UpToDate is how many pods have the active revision; during a canary, how many have the canary's.
 	UpToDate int32 `json:"upToDate"`
-	// IgnoredUnresponsiveNodes is how many nodes are not counted as unavailable, by maxPodSchedulerFailure.
+	// IgnoredUnresponsiveNodes is on how many nodes a pod is not scheduled, or does not terminate in time. maxPodSchedulerFailure says how many of
+	// them are not counted as unavailable.
 	IgnoredUnresponsiveNodes int32 `json:"ignoredUnresponsiveNodes"`
 
 	// State is what it is doing: Running, RollingUpdate Paused, Rollout frozen, Canary, Canary Paused, Canary Failed.

@@ -98,6 +98,9 @@ func (p *pass) createPods(ctx context.Context) error {
 func (p *pass) createPod(ctx context.Context, s *daemonset.NodeState) error {
 	pod := daemonset.NewPod(s.Want, p.key.Name, s.Node, s.Overrides, daemonset.PodOptions{NodeName: p.options.NodeName, Canary: s.Canary})
 	if err := p.pods.Create(ctx, pod); err != nil {
+		if apierrors.IsAlreadyExists(err) {
+			err = fmt.Errorf("%w: it lacks the label %s, so it is not one of the ExtendedDaemonSet: delete it", err, edsv1.LabelName)
+		}
 		err = fmt.Errorf("creating a pod for node %s, %w", s.Node.Name, err)
 		s.Refused = daemonset.Refusal{At: p.now, Message: err.Error()}
 		return err

@@ -159,7 +159,8 @@ func indexedBySelected(o client.Object) []string {
 		return nil // No change of a node can mend it.
 	}
 	selector := eds.Spec.Template.Spec.NodeSelector
-	if len(selector) == 0 || eds.Annotations[edsv1.AnnotationOldDaemonset] != "" {
+	failed := edsv1.IsConditionTrue(eds.Status.Conditions, edsv1.ConditionCanaryFailed) // Nodes have the revision before.
+	if len(selector) == 0 || failed || eds.Annotations[edsv1.AnnotationOldDaemonset] != "" {
 		return []string{anyNode}
 	}
 	key := slices.Min(slices.Collect(maps.Keys(selector)))

@@ -31,6 +31,8 @@ func listing(t *testing.T) *Controller {
 	add("before", map[string]string{"pool": "a"}, nil)
 	add("after", map[string]string{"pool": "b"}, nil)
 	add("elsewhere", map[string]string{"pool": "c"}, nil)
+	add("failed", map[string]string{"pool": "c"}, nil)
+	list.Items[len(list.Items)-1].Status.Conditions = []edsv1.Condition{{Type: edsv1.ConditionCanaryFailed, Status: metav1.ConditionTrue}}
 	add("replaces", map[string]string{"pool": "c"}, map[string]string{edsv1.AnnotationOldDaemonset: "old"})
 	scheme := runtime.NewScheme()
 	if err := edsv1.AddToScheme(scheme); err != nil {
@@ -54,7 +56,7 @@ func TestOfNode(t *testing.T) {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"pool": pool}}}
 	}
 	got := names(listing(t).ofNode(t.Context(), node("a"), node("b")))
-	if want := []string{"after", "all", "before", "replaces"}; !slices.Equal(got, want) {
+	if want := []string{"after", "all", "before", "failed", "replaces"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

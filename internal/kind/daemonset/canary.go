@@ -143,6 +143,10 @@ func (j *Judge) JudgeCanaryPods() {
 	if c := edsv1.TrueCondition(conditions, edsv1.ConditionPodRestarting); c != nil && !c.LastUpdateTime.Time.Before(h.Began) {
 		h.FirstRestart, h.LastRestart = c.LastTransitionTime.Time, c.LastUpdateTime.Time
 	}
+	w, duration := j.EDS.Status.Wave, j.Strategy.Canary.Duration
+	if w != nil && w.State == v1alpha1.WaveSoaking && duration != nil && !j.Canary.Paused() {
+		h.SoakEnds = w.Since.Add(duration.Duration + time.Second) // It is promoted before it takes too long.
+	}
 	var nodes []*NodeState
 	for _, s := range j.States {
 		if !s.Canary {

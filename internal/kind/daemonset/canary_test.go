@@ -153,6 +153,12 @@ func TestFindFits(t *testing.T) {
 }
 
 // The time that a node keeps the canary waiting is not the canary's.
+// soaksSince makes the canary soak for duration, since so long ago.
+func (w *world) soaksSince(duration, since time.Duration) {
+	w.eds.Spec.Strategy.Canary.Duration = &metav1.Duration{Duration: duration}
+	w.eds.Status.Wave = &v1alpha1.WaveStatus{State: v1alpha1.WaveSoaking, Since: ago(since)}
+}
+
 func TestCanaryTimeout(t *testing.T) {
 	for name, tc := range map[string]struct {
 		how  func(*world)
@@ -163,6 +169,8 @@ func TestCanaryTimeout(t *testing.T) {
 		"nor at once when the node is back":          {func(w *world) { w.nodes[0].Status.Conditions[0].LastTransitionTime = ago(time.Minute) }, false},
 		"but when it takes too long from then on":    {func(w *world) { w.nodes[0].Status.Conditions[0].LastTransitionTime = ago(25 * time.Minute) }, true},
 		"another node than the canary's is no cause": {func(w *world) { w.down(1) }, true},
+		"not while it soaks":                         {func(w *world) { w.soaksSince(10*time.Minute, 9*time.Minute) }, false},
+		"but when it has soaked":                     {func(w *world) { w.soaksSince(10*time.Minute, 11*time.Minute) }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(2).trying().has("new", unready, 0).has("old", nil, 1)

@@ -86,8 +86,8 @@ func PickCanaries(c *edsv1.ExtendedDaemonSetSpecStrategyCanary, want int, curren
 type CanaryHistory struct {
 	// Began is when it began, and NodesReady since when all its nodes are ready.
 	Began, NodesReady time.Time
-	// Held is when a budget last held a node of it.
-	Held time.Time
+	// Held is when a budget last held a node of it. SoakEnds is when it is over by its duration, while it soaks; else zero.
+	Held, SoakEnds time.Time
 	// FirstRestart and LastRestart are from an earlier Verdict.
 	FirstRestart, LastRestart time.Time
 	// Unpaused is true when a person has overruled autoPause.
@@ -163,7 +163,8 @@ func JudgeCanary(c *edsv1.ExtendedDaemonSetSpecStrategyCanary, nodes []*NodeStat
 		case fail.reason != "":
 		case limit != nil && v.LastRestart.Sub(v.FirstRestart) > limit.Duration:
 			fail = finding{edsv1.StatusReasonRestartsTimeoutExceeded, "pods have gone on restarting for more than " + limit.Duration.String()}
-		case timeout != nil && hasPassed(&v.Wake, rollout.Later(rollout.Later(h.Began, h.Held), h.NodesReady).Add(timeout.Duration), now):
+		case timeout != nil && hasPassed(&v.Wake,
+			rollout.Later(rollout.Later(rollout.Later(h.Began, h.Held), h.NodesReady).Add(timeout.Duration), h.SoakEnds), now):
 			fail = finding{edsv1.StatusReasonTimeoutExceeded, "the canary has taken more than " + timeout.Duration.String()}
 		}
 	}

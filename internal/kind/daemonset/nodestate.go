@@ -64,8 +64,9 @@ func (p *Pod) Available() bool { return p != nil && p.State.Available }
 type PodCounts struct {
 	// All includes pods that terminate.
 	All, Current, Ready, Available int32
-	// Desired is the number of nodes that should run the revision. Ignored is how many of them do not hold up the rollout.
-	Desired, Ignored int32
+	// Desired is the number of nodes that should run the revision. Unresponsive is on how many of them a pod is not
+	// scheduled, or does not terminate in time.
+	Desired, Unresponsive int32
 }
 
 // counts returns the counts of a revision; "" is for pods without a revision.
@@ -79,7 +80,7 @@ func (j *Judge) counts(revision string) *PodCounts {
 // total returns the sum of the counts of all revisions.
 func (j *Judge) total() (sum PodCounts) {
 	for _, c := range j.Counts {
-		sum.Desired, sum.Ignored = sum.Desired+c.Desired, sum.Ignored+c.Ignored
+		sum.Desired, sum.Unresponsive = sum.Desired+c.Desired, sum.Unresponsive+c.Unresponsive
 		sum.Current, sum.Ready, sum.Available = sum.Current+c.Current, sum.Ready+c.Ready, sum.Available+c.Available
 	}
 	return sum

@@ -59,7 +59,7 @@ func (j *Judge) Summarize(reason string, problem error) {
 	}
 	c := j.total()
 	s.Desired, s.Current, s.Ready, s.Available = c.Desired, c.Current, c.Ready, c.Available
-	s.UpToDate, s.IgnoredUnresponsiveNodes = 0, c.Ignored
+	s.UpToDate, s.IgnoredUnresponsiveNodes = 0, c.Unresponsive
 	for _, at := range j.States {
 		if at.Current != nil && (j.Canary == nil || at.Canary) {
 			s.UpToDate++
@@ -280,7 +280,7 @@ func (j *Judge) ReplicaSetStatus(rs *ReplicaSet) edsv1.ExtendedDaemonSetReplicaS
 	s := *rs.Status.DeepCopy()
 	counts := j.counts(rs.Name)
 	s.Desired, s.Current, s.Ready, s.Available = counts.Desired, counts.Current, counts.Ready, counts.Available
-	s.IgnoredUnresponsiveNodes = counts.Ignored
+	s.IgnoredUnresponsiveNodes = counts.Unresponsive
 	active, canary := rs == j.Active, rs == j.Target && j.Canary != nil
 	switch {
 	case active:

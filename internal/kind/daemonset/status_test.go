@@ -55,7 +55,7 @@ func TestStatusCounts(t *testing.T) {
 	p := w.look(t)
 	p.Summarize("", nil)
 	s := &p.EDS.Status
-	if got, want := [6]int32{s.Desired, s.Current, s.Ready, s.Available, s.UpToDate, s.IgnoredUnresponsiveNodes}, [6]int32{6, 5, 2, 2, 2, 1}; got != want {
+	if got, want := [6]int32{s.Desired, s.Current, s.Ready, s.Available, s.UpToDate, s.IgnoredUnresponsiveNodes}, [6]int32{6, 5, 2, 2, 2, 2}; got != want {
 		t.Errorf("desired, current, ready, available, up to date and ignored are %v, want %v", got, want)
 	}
 	if s.State != edsv1.StateRunning || s.ActiveReplicaSet != "foo-new" {

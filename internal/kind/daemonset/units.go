@@ -27,7 +27,11 @@ func (j *Judge) makeUnits() {
 		if s.Canary || !s.IsCounted() && s.Terminating == nil {
 			continue
 		}
-		ignored := unresponsive > 0 && s.isUnresponsive()
+		isUnresponsive := s.isUnresponsive()
+		if isUnresponsive {
+			j.counts(s.Want.Name).Unresponsive++
+		}
+		ignored := unresponsive > 0 && isUnresponsive
 		u := rollout.Unit{Node: s.Node.Name, State: s.UnitState(), Rank: rollout.Rank(s.Node.UID, j.EDS.UID, j.Active.Spec.TemplateGeneration)}
 		switch u.State {
 		case v1alpha1.UnitOutdated:
@@ -36,7 +40,6 @@ func (j *Judge) makeUnits() {
 			u.Unoffered = s.NodeProblem != "" || !s.Placement.Create // Waves take it last.
 			if ignored {                                             // The node may have no room for a new pod either. Until that is certain, the unit would hold a slot.
 				u.Down, u.Rank = false, math.MaxUint64
-				j.counts(s.Want.Name).Ignored++
 			}
 		case v1alpha1.UnitUpdated:
 			ignored = false
@@ -46,9 +49,6 @@ func (j *Judge) makeUnits() {
 			u.Excused = ignored || s.NodeProblem != "" && !s.mayHaveBroken()
 			if why := j.whyFailed(s); why != "" && !u.Excused {
 				u.State, u.Reason, u.Message = v1alpha1.UnitFailed, v1alpha1.ReasonPodFailed, why
-			}
-			if ignored {
-				j.counts(s.Want.Name).Ignored++
 			}
 		}
 		if ignored {

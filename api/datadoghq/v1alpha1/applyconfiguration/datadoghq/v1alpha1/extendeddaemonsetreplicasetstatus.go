@@ -23,7 +23,8 @@ type ExtendedDaemonSetReplicaSetStatusApplyConfiguration struct {
 	Ready *int32 `json:"ready,omitempty"`
 	// Available is how many of them have been ready for minReadySeconds.
 	Available *int32 `json:"available,omitempty"`
-	// IgnoredUnresponsiveNodes is how many nodes are not counted as unavailable, by maxPodSchedulerFailure.
+	// IgnoredUnresponsiveNodes is on how many nodes a pod is not scheduled, or does not terminate in time. maxPodSchedulerFailure says how many of
+	// them are not counted as unavailable.
 	IgnoredUnresponsiveNodes *int32 `json:"ignoredUnresponsiveNodes,omitempty"`
 	// Conditions by type.
 	Conditions []ConditionApplyConfiguration `json:"conditions,omitempty"`
