@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -55,6 +56,8 @@ func TrimWorkload(object any) (any, error) {
 	case *edsv1.ExtendedDaemonSet:
 		o.Spec = edsv1.ExtendedDaemonSetSpec{}
 		o.Status = edsv1.ExtendedDaemonSetStatus{ObservedGeneration: o.Status.ObservedGeneration, Desired: o.Status.Desired, Available: o.Status.Available}
+	case *batchv1.Job:
+		o.Spec.Template = corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: o.Spec.Template.Labels}}
 	}
 	return object, nil
 }
@@ -106,9 +109,9 @@ var PodsNotEnded = fields.AndSelectors(
 	fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed)),
 )
 
-// NewPodCache returns a cache of all pods that have not ended, with only the fields that gates and drains need. Gates also watch the
-// kinds that they name with it. The caller adds it to the manager. It watches nothing before its first use. Pass the manager's scheme and mapper
-// in the options.
+// NewPodCache returns a cache of all pods that have not ended, with only the fields that gates and drains need. Gates also watch Jobs,
+// PodDisruptionBudgets and the kinds that they name with it. The caller adds it to the manager. It watches nothing before its first use. Pass
+// the manager's scheme and mapper in the options.
 func NewPodCache(cfg *rest.Config, o cache.Options) (cache.Cache, error) {
 	o.ByObject = map[client.Object]cache.ByObject{&corev1.Pod{}: {Field: PodsNotEnded, Transform: TrimPod}}
 	o.DefaultTransform = TrimWorkload

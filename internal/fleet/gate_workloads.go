@@ -11,7 +11,10 @@ import (
 	"sync"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -49,12 +52,19 @@ func newWorkloads(g *gates) map[string]*watch {
 		"ReplicationController": newWatch(
 			g, "replicationcontrollers", &corev1.ReplicationController{}, &corev1.ReplicationControllerList{}, shortageChanged,
 		),
+		kindJob: newWatch(g, "jobs", &batchv1.Job{}, &batchv1.JobList{}, shortageChanged),
+		kindPDB: newWatch(g, "poddisruptionbudgets", &policyv1.PodDisruptionBudget{}, &policyv1.PodDisruptionBudgetList{}, SpecChanged),
 	}
 }
 
+const (
+	kindJob = "Job"
+	kindPDB = "PodDisruptionBudget"
+)
+
 // gated are the kinds that a gate selects. Other workloads belong to one of these, or are recorded when their pods
 // are evicted.
-var gated = []string{"DaemonSet", "Deployment", kindDaemonSet, "StatefulSet"}
+var gated = []string{"DaemonSet", "Deployment", kindDaemonSet, kindJob, "StatefulSet"}
 
 // shortage returns what a workload lacks, or "". A workload that is nil or in deletion lacks nothing.
 func shortage(o client.Object) string {
@@ -73,6 +83,8 @@ func shortage(o client.Object) string {
 		observed, have, want = o.Status.ObservedGeneration, o.Status.AvailableReplicas, ptr.Deref(o.Spec.Replicas, 1)
 	case *edsv1.ExtendedDaemonSet:
 		observed, have, want = o.Status.ObservedGeneration, o.Status.Available, o.Status.Desired
+	case *batchv1.Job:
+		observed, have, want = o.Generation, ptr.Deref(o.Status.Ready, 0), podsOfJob(o)
 	default:
 		return ""
 	}
@@ -89,6 +101,31 @@ func shortText(o client.Object, observed, have, want int64) string {
 		return fmt.Sprintf("has %d of %d available", have, want)
 	}
 	return ""
+}
+
+// podsOfJob returns how many pods a Job should have now. A Job without completions needs no more pods once one has succeeded.
+func podsOfJob(j *batchv1.Job) int32 {
+	ended := slices.ContainsFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool {
+		return c.Status == corev1.ConditionTrue && c.Type != batchv1.JobSuspended
+	})
+	switch want := ptr.Deref(j.Spec.Parallelism, 1); {
+	case ended || ptr.Deref(j.Spec.Suspend, false):
+		return 0
+	case j.Spec.Completions != nil:
+		return min(want, *j.Spec.Completions-j.Status.Succeeded)
+	case j.Status.Succeeded > 0:
+		return 0
+	default:
+		return want
+	}
+}
+
+// isProtected reports whether a PodDisruptionBudget selects the pods of a Job by their labels.
+func (g *gates) isProtected(j *batchv1.Job) bool {
+	return slices.ContainsFunc(objectsOf[*policyv1.PodDisruptionBudget](g.workloads[kindPDB].store), func(b *policyv1.PodDisruptionBudget) bool {
+		s, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+		return b.Namespace == j.Namespace && err == nil && !s.Empty() && s.Matches(labels.Set(j.Spec.Template.Labels))
+	})
 }
 
 var shortageChanged = changedBy(shortage)
@@ -193,7 +230,11 @@ func (g *gates) findMissing(rule *workloadsRule) (all []missing) {
 			if lacks == "" || rule.selector != nil && !rule.selector.Matches(labels.Set(o.GetLabels())) {
 				continue
 			}
+			job, isJob := o.(*batchv1.Job)
 			name := client.ObjectKeyFromObject(o).String()
+			if isJob && !g.isProtected(job) {
+				continue
+			}
 			if rollout.SelectsNamespace(rule.namespaces, o.GetNamespace(), g.namespaceLabels) {
 				all = append(all, missing{kind + "/" + name, kind + " " + name + " " + lacks})
 			}

@@ -10,7 +10,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -48,6 +50,12 @@ func TestShortage(t *testing.T) {
 		"ReplicationController":       {&corev1.ReplicationController{ObjectMeta: meta, Spec: corev1.ReplicationControllerSpec{Replicas: &two}, Status: corev1.ReplicationControllerStatus{ObservedGeneration: 4}}, "ReplicationController shop/cart has 0 of 2 available"},
 		"ReplicationController, well": {&corev1.ReplicationController{ObjectMeta: meta, Spec: corev1.ReplicationControllerSpec{Replicas: &two}, Status: corev1.ReplicationControllerStatus{ObservedGeneration: 4, AvailableReplicas: 2}}, ""},
 		"ExtendedDaemonSet":           {&edsv1.ExtendedDaemonSet{ObjectMeta: meta, Status: edsv1.ExtendedDaemonSetStatus{ObservedGeneration: 4, Desired: 5, Available: 4}}, "ExtendedDaemonSet shop/cart has 4 of 5 available"},
+		"Job":                         {&batchv1.Job{ObjectMeta: meta, Spec: batchv1.JobSpec{Parallelism: &two}, Status: batchv1.JobStatus{Ready: ptr.To[int32](1)}}, "Job shop/cart has 1 of 2 available"},
+		"Job, well":                   {&batchv1.Job{ObjectMeta: meta, Status: batchv1.JobStatus{Ready: ptr.To[int32](1)}}, ""},
+		"Job, almost complete":        {&batchv1.Job{ObjectMeta: meta, Spec: batchv1.JobSpec{Parallelism: &two, Completions: ptr.To[int32](9)}, Status: batchv1.JobStatus{Ready: ptr.To[int32](1), Succeeded: 8}}, ""},
+		"Job, a queue that runs dry":  {&batchv1.Job{ObjectMeta: meta, Spec: batchv1.JobSpec{Parallelism: &two}, Status: batchv1.JobStatus{Succeeded: 1}}, ""},
+		"Job, suspended":              {&batchv1.Job{ObjectMeta: meta, Spec: batchv1.JobSpec{Suspend: ptr.To(true)}}, ""},
+		"Job, failed":                 {&batchv1.Job{ObjectMeta: meta, Status: batchv1.JobStatus{Conditions: []batchv1.JobCondition{{Type: batchv1.JobFailed, Status: corev1.ConditionTrue}}}}, ""},
 		"something else":              {&corev1.ConfigMap{ObjectMeta: meta}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -70,6 +78,19 @@ func replicaSet(namespace, name string, have, want int32) *appsv1.ReplicaSet {
 	return &appsv1.ReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec:       appsv1.ReplicaSetSpec{Replicas: &want}, Status: appsv1.ReplicaSetStatus{AvailableReplicas: have},
+	}
+}
+
+func job(namespace, name string, labels map[string]string) *batchv1.Job {
+	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	j.Spec.Template.Labels = labels
+	return j
+}
+
+func disruptionBudget(namespace, name string, labels map[string]string) *policyv1.PodDisruptionBudget {
+	return &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}},
 	}
 }
 
@@ -113,6 +134,16 @@ func TestWorkloadsGate(t *testing.T) {
 			want: "Deployment new/cart has 1 of 2 available",
 		},
 		"a ReplicaSet of a Deployment by itself": {gates: "{}", objects: []client.Object{replicaSet("shop", "cart-5d4f", 1, 2)}},
+		"a Job with a PodDisruptionBudget": {
+			gates: "{}", want: "Job shop/train has 0 of 1 available", objects: []client.Object{
+				job("shop", "train", map[string]string{"app": "train"}), job("shop", "other", nil),
+				disruptionBudget("shop", "train", map[string]string{"app": "train"}), disruptionBudget("shop", "all", nil),
+			},
+		},
+		"a Job without one": {gates: "{}", objects: []client.Object{
+			job("shop", "train", map[string]string{"app": "train"}), disruptionBudget("shop", "web", map[string]string{"app": "web"}),
+			disruptionBudget("other", "train", map[string]string{"app": "train"}),
+		}},
 		"evicted, whatever the gate selects": {
 			gates:   "{selector: {matchLabels: {a: b}}, namespaceSelector: {matchLabels: {env: test}}}",
 			nodes:   []client.Object{evictedFrom("n1", `["ReplicaSet/shop/cart-5d4f"]`)},

@@ -104,7 +104,9 @@ func newGates(clk clock.PassiveClock, pods cache.Informers, changed func()) *gat
 	g.version.Store(1)
 	g.namespaces, g.pods, g.workloads = newNamespaces(g), newPods(g), newWorkloads(g)
 	g.watches = append(slices.Collect(maps.Values(g.workloads)), g.namespaces, g.pods)
-	g.pods.from = pods
+	for _, w := range []*watch{g.pods, g.workloads[kindJob], g.workloads[kindPDB]} {
+		w.from = pods // The manager's cache has only the operator's own Jobs.
+	}
 	return g
 }
 

@@ -45,6 +45,8 @@ import (
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=list;watch;patch
 // +kubebuilder:rbac:groups="",resources=namespaces;pods;replicationcontrollers,verbs=list;watch
 // +kubebuilder:rbac:groups=apps,resources=deployments;statefulsets;daemonsets;replicasets,verbs=list;watch
+// +kubebuilder:rbac:groups=batch,resources=jobs,verbs=list;watch
+// +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,verbs=list;watch
 // +kubebuilder:rbac:groups=datadoghq.com,resources=extendeddaemonsets,verbs=list;watch
 
 // coalesce is how long the controller waits after a change of the fleet, so that one reconcile covers several changes. It

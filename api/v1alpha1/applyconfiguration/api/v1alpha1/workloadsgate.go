@@ -12,7 +12,8 @@ import (
 // with apply.
 //
 // WorkloadsGate is closed while a workload whose pods a drain evicted is not available again, for an hour after that turn. It is also closed while a
-// selected Deployment, StatefulSet, DaemonSet, ExtendedDaemonSet, or object of a named kind, has fewer available pods than desired.
+// selected Deployment, StatefulSet, DaemonSet, ExtendedDaemonSet, Job with a PodDisruptionBudget of its own, or object of a named kind, has fewer
+// available pods than desired.
 type WorkloadsGateApplyConfiguration struct {
 	// selector selects workloads by their labels. Absent or {}: all.
 	Selector *v1.LabelSelectorApplyConfiguration `json:"selector,omitempty"`
