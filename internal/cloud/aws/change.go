@@ -54,7 +54,11 @@ func (s *scaleSet) submitAdd(ctx context.Context, m *memory) error {
 	case len(m.Added) >= m.Add:
 	case len(out.Errors) > 0:
 		text := cloud.CodeAndMessage(aws.ToString(out.Errors[0].ErrorCode), aws.ToString(out.Errors[0].ErrorMessage))
-		m.Fail(cloud.KindOfAnswer(rules, text, cloud.KindFailed), fmt.Sprintf("%s, %d launched, %s", doing, len(m.Added), text))
+		kind, why := cloud.KindOfAnswer(rules, text, cloud.KindFailed), fmt.Sprintf("%s, %d launched, %s", doing, len(m.Added), text)
+		if len(m.Added) == 0 && (kind == cloud.KindDenied || kind == cloud.KindThrottled) {
+			return cloud.Errorf(cloud.KindConflict, "%s", why) // The token's answer stays so: another operation is prepared.
+		}
+		m.Fail(kind, why)
 	case len(m.Added) > 0:
 		m.Fail(cloud.KindFailed, fmt.Sprintf("%s, %d launched", doing, len(m.Added)))
 	default: // The launch takes longer than the call.

@@ -147,48 +147,44 @@ func (p *pass) start(ctx context.Context) error {
 	return err
 }
 
-// protectionCalls is how many machines the cloud is asked about at once.
-const protectionCalls = 8
-
-// checkProtection reads whether machines of nodes to be claimed are protected from deletion, where the cloud needs a request for each. One that was
-// not protected is asked about again after the next look.
+// checkProtection reads whether machines of nodes to be claimed are protected from deletion.
 func (p *pass) checkProtection(ctx context.Context) {
-	type question struct {
-		*machine.Turn
-		api       cloud.Protector
-		set       *set
-		machine   *cloud.Machine
-		protected bool
-		err       error
-	}
-	var all []*question
-	for _, t := range p.machineTurns {
+	due := slices.DeleteFunc(slices.Clone(p.machineTurns), func(t *machine.Turn) bool {
+		return !t.Claimable || p.api == nil || p.world.SetOf(t).Machine(t.Machine) == nil
+	})
+	_ = turnof.Each(due, func(t *machine.Turn) error {
 		s, m := p.memo.sets[t.ScaleSet], p.world.SetOf(t).Machine(t.Machine)
-		if !t.Claimable || p.api == nil || m == nil || s.unprotected[m.ID] {
-			continue
+		err := p.readProtection(ctx, s, m)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if m.Protected {
+			p.world.JudgeTurn(t)
+		} else if err != nil {
+			t.Claimable, t.Message = false, s.looking.message
+			t.Unit.Reason, t.Unit.Message = s.looking.reason, s.looking.message
 		}
-		if api, can := p.api.ScaleSet(s.Name).(cloud.Protector); can {
-			all = append(all, &question{Turn: t, api: api, set: s, machine: m})
-		}
+		return nil
+	})
+}
+
+// readProtection reads whether a machine is protected from deletion, where the cloud needs a request for each. One that was not protected is asked about
+// again after the next look.
+func (p *pass) readProtection(ctx context.Context, s *set, m *cloud.Machine) error {
+	api, can := p.api.ScaleSet(s.Name).(cloud.Protector)
+	p.mu.Lock()
+	known := s.unprotected[m.ID]
+	p.mu.Unlock()
+	if !can || known {
+		return nil
 	}
-	for some := range slices.Chunk(all, protectionCalls) {
-		_ = turnof.Each(some, func(q *question) error {
-			q.protected, q.err = call(ctx, p, "Protected", func(ctx context.Context) (bool, error) { return q.api.Protected(ctx, q.machine.ID) })
-			return nil
-		})
+	protected, err := call(ctx, p, "Protected", func(ctx context.Context) (bool, error) { return api.Protected(ctx, m.ID) })
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	m.Protected, s.unprotected[m.ID] = protected, err == nil && !protected
+	if err != nil && !s.looking.isDelayed(p.Now) {
+		s.looking.record(err, p.Now)
 	}
-	for _, q := range all {
-		q.machine.Protected, q.set.unprotected[q.machine.ID] = q.protected, q.err == nil && !q.protected
-		if q.protected {
-			p.world.JudgeTurn(q.Turn)
-		} else if q.err != nil {
-			if !q.set.looking.isDelayed(p.Now) {
-				q.set.looking.record(q.err, p.Now)
-			}
-			q.Claimable, q.Message = false, q.set.looking.message
-			q.Unit.Reason, q.Unit.Message = q.set.looking.reason, q.set.looking.message
-		}
-	}
+	return err
 }
 
 // claimOf is the claim on the old node.
@@ -219,6 +215,11 @@ func (p *pass) begin(ctx context.Context, chosen []*unit) {
 			room = machine.Room{Reason: v1alpha1.ReasonEtcdUnhealthy, Message: closed}
 		case machine.IsTaken(p.machineTurns, s.Set.Name, s.Machine.ID):
 			room = machine.Room{Reason: v1alpha1.ReasonMachineUnknown, Message: "machine " + s.Machine.ID + " of scale set " + s.Set.Name + " is in a turn already"}
+		case room.N > 0 && p.api != nil: // Another look follows before the claim. A turn that waits for a person would hold the surge.
+			_ = p.readProtection(ctx, p.memo.sets[s.Set.Name], s.Machine)
+			if reason, why := p.world.MustStay(s.Machine, s.Node); why != "" {
+				room = machine.Room{Reason: reason, Message: why}
+			}
 		}
 		if room.N <= 0 {
 			p.Decision.Waiting = slices.Insert(p.Decision.Waiting, 0, rollout.Wait{Node: u.Unit.Node, Reason: room.Reason, Message: room.Message})

@@ -1280,6 +1280,28 @@ func TestProtectionThatCantBeRead(t *testing.T) {
 	}
 }
 
+type protecting struct{ cloud.Cloud }
+
+func (protecting) ScaleSet(string) cloud.ScaleSet { return protector{} }
+
+type protector struct{ cloud.ScaleSet }
+
+func (protector) Protected(context.Context, string) (bool, error) { return true, nil }
+
+// No turn begins for a protected machine: the machine that it adds would take the surge of other nodes.
+func TestProtectedMachineBeginsNoTurn(t *testing.T) {
+	p := passOf(t, v1alpha1.NodeRolloutStatus{})
+	p.api, p.memo.sets["set"] = protecting{}, newSet("set")
+	set := &machine.Set{Set: cloud.Set{Name: "set"}, Known: true, Machines: []cloud.Machine{{ID: "m-old"}}}
+	p.world.Sets["set"], p.world.Surge = set, rollout.Amount{N: 1}
+	state := &machine.NodeState{Node: &machine.Node{Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "old"}}}, Set: set, Machine: &set.Machines[0]}
+	p.nodes = []*machine.NodeState{state}
+	p.begin(t.Context(), []*unit{{state: state}})
+	if len(p.machineTurns) > 0 || len(p.Decision.Waiting) != 1 || p.Decision.Waiting[0].Reason != v1alpha1.ReasonMachineProtected {
+		t.Errorf("%d turns, %+v", len(p.machineTurns), p.Decision.Waiting)
+	}
+}
+
 // With several sets that can't be read, the message is the same in each pass.
 func TestMessageOfSeveralUnreadSets(t *testing.T) {
 	messages := map[string]bool{}

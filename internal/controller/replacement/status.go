@@ -271,7 +271,7 @@ func (p *pass) notes() string {
 		notes = append(notes, "the rollout is being deleted: its turns end first")
 	}
 	if p.unmatched > 0 && p.unreadable == "" {
-		notes = append(notes, fmt.Sprintf("selected nodes that belong to no scale set, and are ignored: %d", p.unmatched))
+		notes = append(notes, fmt.Sprintf("selected nodes whose machines are in none of the rollout's scale sets, and are ignored: %d", p.unmatched))
 	}
 	for i := range p.rollout.Status.ScaleSets {
 		if s := &p.rollout.Status.ScaleSets[i]; s.Reason != "" && (p.unreadable == "" || p.world.Sets[s.Name] != nil && p.world.Sets[s.Name].Known) {
@@ -287,19 +287,23 @@ func (p *pass) notes() string {
 		notes = append(notes, "rollback needs strategy.maxFailures or strategy.waves, which say when")
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.world.Sets)) {
-		if n := p.withoutNode(p.world.Sets[name]); n > 0 {
-			notes = append(notes, fmt.Sprintf("scale set %s has %d outdated machines without a Node, which are not replaced", name, n))
+		if ids := p.withoutNode(p.world.Sets[name]); len(ids) > 0 {
+			notes = append(notes, fmt.Sprintf("scale set %s has %d outdated machines without a Node, which are not replaced, such as %s", name, len(ids), ids[0]))
 		}
 	}
 	return strings.Join(notes, "; ")
 }
 
-// withoutNode counts the outdated machines of a set that are made, and have no Node and no turn.
-func (p *pass) withoutNode(s *machine.Set) int {
-	return rollout.Count(s.Machines, func(m *cloud.Machine) bool {
+// withoutNode returns the machines of a set that are made and outdated by the cloud's own answer, and have no Node and no turn.
+func (p *pass) withoutNode(s *machine.Set) (ids []string) {
+	for i := range s.Machines {
+		m := &s.Machines[i]
 		isMade := m.State != cloud.Creating && m.State != cloud.Deleting
-		return isMade && p.world.Outdated(s, m, nil) && p.world.NodeOf(m) == nil && !machine.IsTaken(p.machineTurns, s.Name, m.ID)
-	})
+		if isMade && !m.UpToDate && p.world.NodeOf(m) == nil && !machine.IsTaken(p.machineTurns, s.Name, m.ID) {
+			ids = append(ids, m.ID)
+		}
+	}
+	return ids
 }
 
 // countMachines counts machines by their states, in metrics.

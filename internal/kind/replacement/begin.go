@@ -67,7 +67,7 @@ func (w *World) setFailedUnit(u *rollout.Unit, own *v1alpha1.Claim) bool {
 
 // blockedBy says why a machine can't be replaced now.
 func (w *World) blockedBy(s *Set, m *cloud.Machine, n *Node, room Room) (v1alpha1.Reason, string) {
-	reason, message := w.mustStay(m, n)
+	reason, message := w.MustStay(m, n)
 	switch {
 	case w.DetectOnly:
 		return v1alpha1.ReasonDetectOnly, "the machine is outdated, and the rollout only detects"

@@ -395,6 +395,10 @@ func TestAdopt(t *testing.T) {
 		"Ducklett replaces it too": {func(s *scene) {
 			s.Nodes["n-new"].Annotations = map[string]string{v1alpha1.AnnotationDucklettStatus: "x"}
 		}, "other", v1alpha1.MachineClaiming},
+		"the machine that Ducklett added is gone": {func(s *scene) {
+			s.machine("new").UpToDate, s.machine("other").UpToDate = false, false
+			s.Nodes["n-old"].Annotations[v1alpha1.AnnotationDucklettCount] = "5"
+		}, "", ""},
 		"nothing left": {func(s *scene) { s.without("new"); s.without("other") }, "", ""},
 	} {
 		s := newScene(v1alpha1.MachineAdding)

@@ -92,7 +92,7 @@ func (w *World) isUnreadyForLong(t *Turn, why string) bool {
 // claimBlocked says why a turn that is otherwise ready must not claim its node yet, or "".
 func (w *World) claimBlocked(t *Turn) string {
 	s := w.SetOf(t)
-	_, why := w.mustStay(s.Machine(t.Machine), w.oldNode(t))
+	_, why := w.MustStay(s.Machine(t.Machine), w.oldNode(t))
 	switch {
 	case why != "":
 		return why
@@ -118,9 +118,9 @@ func (w *World) hasHealthyPeer(t *Turn) bool {
 	return false
 }
 
-// mustStay says why a machine must not be deleted, or "": several Nodes with its provider id, its protection, or a control plane label that the
+// MustStay says why a machine must not be deleted, or "": several Nodes with its provider id, its protection, or a control plane label that the
 // rollout does not handle. Machine and Node may be nil.
-func (w *World) mustStay(m *cloud.Machine, n *Node) (reason v1alpha1.Reason, why string) {
+func (w *World) MustStay(m *cloud.Machine, n *Node) (reason v1alpha1.Reason, why string) {
 	if m != nil {
 		duplicates := w.duplicateNodes(m)
 		switch {

@@ -177,7 +177,7 @@ func (w *World) awaitDeletion(t *Turn, s *Set, n *Node) {
 
 // orderDeletion sets the step that deletes a machine, unless the machine must stay.
 func (w *World) orderDeletion(t *Turn, s *Set, m *cloud.Machine) {
-	switch _, why := w.mustStay(m, nil); {
+	switch _, why := w.MustStay(m, nil); {
 	case m == nil:
 	case why != "":
 		t.Message = why

@@ -87,7 +87,7 @@ func (w *World) discardReplacement(t *Turn, s *Set) {
 // keepsFailed reports whether a failed replacement is kept for KeepFailed, so that people can look at it. A new attempt ends that. In a control plane
 // it leaves etcd first: its member may be unhealthy.
 func (w *World) keepsFailed(t *Turn) bool {
-	if t.Failed == nil || w.KeepFailed <= 0 || w.Ending || t.Attempt != w.Attempt(w.SetOf(t), w.oldNode(t)) {
+	if t.Failed == nil || t.Failed.Reason != v1alpha1.ReasonReplacementFailed || w.KeepFailed <= 0 || w.Ending || t.Attempt != w.Attempt(w.SetOf(t), w.oldNode(t)) {
 		return false
 	}
 	until := t.Failed.Time.Add(w.KeepFailed)

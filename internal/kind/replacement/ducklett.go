@@ -46,6 +46,9 @@ func (w *World) Adopt(n *Node, turn string, all []*Turn) *Turn {
 	if newest == nil {
 		return nil
 	}
+	if wanted, err := strconv.Atoi(n.Annotations[v1alpha1.AnnotationDucklettCount]); isOutdated && err == nil && s.Capacity < wanted {
+		return nil // The machine that Ducklett added is gone.
+	}
 	t := w.Begin(&NodeState{Node: n, Set: s, Machine: m}, v1alpha1.DucklettPrefix+turn, false)
 	t.Phase, t.Replacement = v1alpha1.MachineJoining, newest.ID
 	if isOutdated {

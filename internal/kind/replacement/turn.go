@@ -275,7 +275,7 @@ func (w *World) whyWaiting(t *Turn) (v1alpha1.Reason, string) {
 	s := w.SetOf(t)
 	o, m := s.Operation(t.Operation), s.Machine(t.Machine)
 	asks := t.Step == StepAdd || o != nil && !o.Sent
-	stays, _ := w.mustStay(m, w.oldNode(t))
+	stays, _ := w.MustStay(m, w.oldNode(t))
 	switch {
 	case asks && s.Reason != "":
 		return s.Reason, s.Message

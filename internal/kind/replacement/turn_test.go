@@ -1257,15 +1257,20 @@ func TestOlderOneIsNotTheNewcomer(t *testing.T) {
 	}
 }
 
-// A replacement that is kept to be looked at is not kept once something else is asked for, or that it is tried again.
+// A replacement that is kept to be looked at is not kept once something else is asked for, or that it is tried again. Nothing is wrong with one whose
+// old node could not be drained.
 func TestKeptUntilAskedAgain(t *testing.T) {
-	for _, attempt := range []string{"2", "1"} {
+	for _, tc := range []struct {
+		attempt string
+		failed  v1alpha1.Reason
+		kept    bool
+	}{{"2", v1alpha1.ReasonReplacementFailed, true}, {"1", v1alpha1.ReasonReplacementFailed, false}, {"2", v1alpha1.ReasonDrainTimeout, false}} {
 		s := newScene(v1alpha1.MachineDiscarding)
-		s.KeepFailed, s.turn.Attempt = time.Hour, attempt
-		s.turn.Failed = &v1alpha1.ClaimFailure{Reason: v1alpha1.ReasonReplacementFailed, Time: *nodeturn.Stamp(now)}
+		s.KeepFailed, s.turn.Attempt = time.Hour, tc.attempt
+		s.turn.Failed = &v1alpha1.ClaimFailure{Reason: tc.failed, Time: *nodeturn.Stamp(now)}
 		s.claim(func(c *v1alpha1.Claim) { c.Failed = s.turn.Failed })
-		if s.Judge([]*Turn{s.turn}); (s.turn.Step == StepNone) != (attempt == "2") {
-			t.Errorf("begun for %s: step %q: %s", attempt, s.turn.Step, s.turn.Message)
+		if s.Judge([]*Turn{s.turn}); (s.turn.Step == StepNone) != tc.kept {
+			t.Errorf("%+v: step %q: %s", tc, s.turn.Step, s.turn.Message)
 		}
 	}
 }
