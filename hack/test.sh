@@ -47,10 +47,10 @@ go build -o "${BIN:-bin}/cluster" ./test/cluster/cmd/cluster
 	>"$logs/api.log" 2>&1 &
 api_pid=$!
 stage unit pkgname -skip '^TestAPI' "$@" "${unit[@]}" || failed+=(unit)
-(cd hack/release && go test -vet=off "$@" ./...) || failed+=(release)
+(BIN=$(realpath "${BIN:-bin}") && cd hack/release && stage release pkgname "$@" ./...) || failed+=(release)
 # Go does not see changes of the chart's files, and would keep old results.
 (BIN=$(realpath "${BIN:-bin}") && cd test/alerts && stage alerts pkgname -count 1 "$@" ./...) || failed+=(alerts)
-(cd test/gitops && go test -vet=off "$@" ./...) || failed+=(gitops)
+(BIN=$(realpath "${BIN:-bin}") && cd test/gitops && stage gitops pkgname "$@" ./...) || failed+=(gitops)
 export MOULT_DIST=$logs/dist # what test/install installs
 make --no-print-directory release VERSION=v0.0.0 PLATFORMS="linux/$(go env GOARCH)" DIST="$MOULT_DIST" || failed+=(release)
 took unit

@@ -97,9 +97,8 @@ const (
 
 // Why a machine that is, or may be, outdated is not replaced, or is not yet drained.
 const (
-	// ReasonMachineUnknown: the cloud does not know the node's machine, the machine is in no scale set of the rollout, or
-	// a failed machine has no Node. Ends: the node's spec.providerID, spec.replacement.scaleSets and the cloud account
-	// agree; repair or delete a machine without a Node.
+	// ReasonMachineUnknown: several Nodes have the provider id of the node's machine, or the machine is in another turn. Ends: the Nodes that do not
+	// exist any more are deleted, or the other turn ends.
 	ReasonMachineUnknown Reason = "MachineUnknown"
 	// ReasonMachineProtected: the machine has deletion protection in the cloud. Ends: the protection is removed in the
 	// cloud, or the node opts out.

@@ -65,6 +65,9 @@ var peerNames = map[string]string{"reboot-sentinel": "reboot-sentinel-file", "no
 // translate turns a command line of the Bottlerocket update operator or of Dogswatch, where flags have one dash, into one of run. It does not
 // change other command lines.
 func translate(args []string) []string {
+	if slices.Equal(args, []string{"-help"}) {
+		return []string{"--help"}
+	}
 	isTheirs := func(arg string) bool {
 		name, _, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
 		return strings.HasPrefix(arg, "-") && slices.Contains([]string{"agent", "controller", "nodeName"}, name)

@@ -65,6 +65,7 @@ func TestCommandLines(t *testing.T) {
 		"--version":       "moult-agent version dev",
 		"--help":          "moult-agent -agent -nodeName NAME",
 		"run --help":      "[$NODE_NAME, $MY_NODE_NAME, $KURED_NODE_ID]",
+		"-help":           "moult-agent -agent -nodeName NAME",
 		"-agent -help":    "[$NODE_NAME, $MY_NODE_NAME, $KURED_NODE_ID]",
 		"completion bash": "bash completion",
 		"":                "Available Commands",

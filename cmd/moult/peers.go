@@ -40,6 +40,8 @@ func ofPeers(called []string) []string {
 		return doubleDashed(append([]string{"controller", "--" + flagCheckPeriod + "=300"}, args...), controllerFlags)
 	case len(args) == 0:
 		return args
+	case slices.Equal(args, []string{"-help"}):
+		return []string{"--help"}
 	case args[0] == setImage || args[0] == setimage.Alias:
 		return doubleDashed(args, setImageFlags)
 	case args[0] == "controller":

@@ -35,6 +35,7 @@ func TestOfPeers(t *testing.T) {
 		{args: "-nodeName=a -debug --controller", want: "controller --nodeName=a --debug --controller"},
 		{args: "-controller -skip-mitigation -debug=false -nodeName a", want: "controller --controller --skip-mitigation --debug=false --nodeName a"},
 		{args: "-controller -nodeName a -help", want: "controller --controller --nodeName a --help"},
+		{args: "-help", want: "--help"},
 		{args: "-h -controller", want: "controller -h --controller"},
 	} {
 		got := strings.Join(ofPeers(append([]string{stdcmp.Or(tc.called, "/moult")}, strings.Fields(tc.args)...)), " ")

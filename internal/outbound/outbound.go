@@ -50,8 +50,12 @@ func (t *Transport) Trusting(roots *x509.CertPool) *Transport {
 	return &Transport{trusting}
 }
 
-// metadata are addresses of clouds' metadata services that are not link-local: of AWS, Azure and Alibaba.
-var metadata = []netip.Addr{netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("168.63.129.16"), netip.MustParseAddr("100.100.100.200")}
+// metadata are addresses of clouds' metadata services that are not link-local: of AWS, Google, Scaleway, Azure and Alibaba. The last is of NAT64, which
+// leads to any address of IPv4.
+var metadata = []netip.Prefix{
+	netip.MustParsePrefix("fd00:ec2::/32"), netip.MustParsePrefix("fd20:ce::/32"), netip.MustParsePrefix("fd00:42::42/128"),
+	netip.MustParsePrefix("168.63.129.16/32"), netip.MustParsePrefix("100.100.100.200/32"), netip.MustParsePrefix("64:ff9b::/96"),
+}
 
 // ErrLocal is why no connection is made to an address.
 var ErrLocal = errors.New("local, or a cloud's metadata service: it needs the operator's flag --allow-local-addresses")
@@ -63,7 +67,7 @@ func refuseLocal(_, address string, _ syscall.RawConn) error {
 		return fmt.Errorf("reading the address, %w", err)
 	}
 	a := to.Addr().Unmap().WithZone("")
-	if a.IsGlobalUnicast() && !slices.Contains(metadata, a) {
+	if a.IsGlobalUnicast() && !slices.ContainsFunc(metadata, func(p netip.Prefix) bool { return p.Contains(a) }) {
 		return nil
 	}
 	return fmt.Errorf("address %s is %w", a, ErrLocal)

@@ -15,7 +15,7 @@ import (
 func TestLocalAddresses(t *testing.T) {
 	for _, address := range []string{
 		"127.0.0.1:80", "127.8.9.10:80", "[::1]:80", "[::ffff:127.0.0.1]:80", "0.0.0.0:80", "[::]:80", "169.254.169.254:80", "[::ffff:169.254.169.254]:80",
-		"[fe80::1%eth0]:80", "[fd00:ec2::254]:80", "168.63.129.16:80", "224.0.0.1:80", "nonsense",
+		"[fe80::1%eth0]:80", "[fd00:ec2::254]:80", "[fd00:ec2::23]:80", "[fd20:ce::254]:80", "[64:ff9b::a9fe:a9fe]:80", "168.63.129.16:80", "224.0.0.1:80", "nonsense",
 	} {
 		if refuseLocal("tcp", address, nil) == nil {
 			t.Errorf("%s is not refused", address)

@@ -41,8 +41,7 @@ var waitHints = hints{
 	v1alpha1.ReasonHostError:  "the operator asks it again, after longer and longer pauses; " + hintAgents,
 	v1alpha1.ReasonHostGone:   "a label must name the interface of the host, such as " + v1alpha1.HostProtocols[0].InterfaceLabel,
 
-	v1alpha1.ReasonMachineUnknown: "is it in one of the scale sets of spec.replacement.scaleSets, in the account that the operator uses? " +
-		"kubectl get node {node} -o jsonpath='{.spec.providerID}'",
+	v1alpha1.ReasonMachineUnknown:   "does another Node have the same provider id? kubectl get nodes -o custom-columns=NAME:.metadata.name,ID:.spec.providerID",
 	v1alpha1.ReasonMachineProtected: "remove the machine's protection in the cloud, or keep the rollout off its node: kubectl label node {node} {label}",
 	v1alpha1.ReasonScaleSetFull:     "raise the scale set's maximum, or set spec.replacement.onFull to DeleteFirst",
 	v1alpha1.ReasonScaleSetUnfit:    "change the scale set as the message says: azure.md, aws.md or gcp.md in docs/operations",
