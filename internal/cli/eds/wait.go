@@ -73,10 +73,18 @@ func (w *waiter) environment(cmd *cobra.Command) error {
 
 func (w *waiter) wait(ctx context.Context, src *source.Source, waited *edsv1.ExtendedDaemonSet) error {
 	name := waited.Name
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	if w.timeout > 0 {
-		within, cancel := context.WithTimeoutCause(ctx, w.timeout, errTimeout)
-		defer cancel()
-		ctx = within
+		timer := w.clock.NewTimer(w.timeout)
+		defer timer.Stop()
+		go func() {
+			select {
+			case <-timer.C():
+				cancel(errTimeout)
+			case <-ctx.Done():
+			}
+		}()
 	}
 	last := ""
 	err := src.Follow().Run(ctx, w.clock, nil, func() (bool, error) {

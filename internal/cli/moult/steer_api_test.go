@@ -325,8 +325,8 @@ const stamp = "2026-11-20T12:00:00Z"
 func retryANode(b *bench) {
 	one, two := b.plan("one", nil), b.plan("two", nil)
 	n := b.node("retried", one, two)
-	b.says("error: on node retried have failed as well, and would be retried too: steer-node/two; leave --rollout out to retry all", "retry", "retried", "--rollout", "one")
-	b.says("error: rollout steer-node/three has not failed on node retried, so there is nothing to retry", "retry", "retried", "--rollout", "three")
+	b.says("error: on node retried have failed as well, and would be retried too: steer-node/two (JobFailed); leave --rollout out to retry all", "retry", "retried", "--rollout", "one")
+	b.says("error: rollout three has not failed on node retried, so there is nothing to retry", "retry", "retried", "--rollout", "three")
 	if got := read(b, n).Annotations[v1alpha1.AnnotationRetry]; got != "" {
 		b.t.Errorf("refused, and yet annotated: %q", got)
 	}

@@ -86,8 +86,8 @@ func retryANodeRollout(b *bench) {
 		Name: "host-1", Labels: map[string]string{"of": b.namespace, v1alpha1.HostProtocols[0].InterfaceLabel: v1alpha1.InterfaceUpdateAPI},
 		Annotations: map[string]string{v1alpha1.AnnotationClaims: value},
 	}})
-	b.says("error: on node host-1 have failed as well, and would be retried too: steer-retries/p; leave --rollout out to retry all", "retry", "host-1", "--rollout", "bottlerocket")
-	b.says("error: on node host-1 have failed as well, and would be retried too: nr/bottlerocket; leave --rollout out to retry all", "retry", "host-1", "--rollout", "p")
+	b.says("error: on node host-1 have failed as well, and would be retried too: steer-retries/p (JobFailed); leave --rollout out to retry all", "retry", "host-1", "--rollout", "bottlerocket")
+	b.says("error: on node host-1 have failed as well, and would be retried too: nr/bottlerocket (RebootTimeout); leave --rollout out to retry all", "retry", "host-1", "--rollout", "p")
 	b.says("error: rollout nr/p has not failed on node host-1, so there is nothing to retry", "retry", "host-1", "--rollout", "nr/p")
 	b.says("node/host-1 is retried: steer-retries/p (JobFailed), nr/bottlerocket (RebootTimeout) (dry run)", "retry", "host-1", "--dry-run=client")
 	b.says("noderollout.moult.dev/bottlerocket is retried: host-1 (RebootTimeout)", "retry", "bottlerocket")
