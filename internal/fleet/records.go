@@ -34,7 +34,7 @@ func (f *Fleet) ExpectRecord(node string) {
 	f.records.mu.Lock()
 	defer f.records.mu.Unlock()
 	if f.records.seen != nil {
-		f.records.seen[node] = record{at: f.gates.clock.Now()}
+		f.records.seen[node] = record{f.records.seen[node].value, f.gates.clock.Now()}
 	}
 }
 

@@ -50,12 +50,14 @@ func (t *Transport) Trusting(roots *x509.CertPool) *Transport {
 	return &Transport{trusting}
 }
 
-// metadata are addresses of clouds' metadata services that are not link-local: of AWS, Google, Scaleway, Azure and Alibaba. The last is of NAT64, which
-// leads to any address of IPv4.
+// metadata are addresses of clouds' metadata services that are not link-local: of AWS, Google, Scaleway, Azure and Alibaba.
 var metadata = []netip.Prefix{
 	netip.MustParsePrefix("fd00:ec2::/32"), netip.MustParsePrefix("fd20:ce::/32"), netip.MustParsePrefix("fd00:42::42/128"),
-	netip.MustParsePrefix("168.63.129.16/32"), netip.MustParsePrefix("100.100.100.200/32"), netip.MustParsePrefix("64:ff9b::/96"),
+	netip.MustParsePrefix("168.63.129.16/32"), netip.MustParsePrefix("100.100.100.200/32"),
 }
+
+// nat64 are addresses that lead to the IPv4 address at their end.
+var nat64 = netip.MustParsePrefix("64:ff9b::/96")
 
 // ErrLocal is why no connection is made to an address.
 var ErrLocal = errors.New("local, or a cloud's metadata service: it needs the operator's flag --allow-local-addresses")
@@ -67,6 +69,9 @@ func refuseLocal(_, address string, _ syscall.RawConn) error {
 		return fmt.Errorf("reading the address, %w", err)
 	}
 	a := to.Addr().Unmap().WithZone("")
+	if b := a.As16(); nat64.Contains(a) {
+		a = netip.AddrFrom4([4]byte(b[12:]))
+	}
 	if a.IsGlobalUnicast() && !slices.ContainsFunc(metadata, func(p netip.Prefix) bool { return p.Contains(a) }) {
 		return nil
 	}

@@ -21,7 +21,7 @@ func TestLocalAddresses(t *testing.T) {
 			t.Errorf("%s is not refused", address)
 		}
 	}
-	for _, address := range []string{"10.0.0.1:80", "192.0.2.1:443", "[2001:db8::1]:443", "[fd00::1]:9090"} {
+	for _, address := range []string{"10.0.0.1:80", "192.0.2.1:443", "[2001:db8::1]:443", "[64:ff9b::c000:201]:443", "[fd00::1]:9090"} {
 		if err := refuseLocal("tcp", address, nil); err != nil {
 			t.Error(err)
 		}

@@ -209,13 +209,10 @@ func (p *Pass[T]) Happened(e events.Event) {
 // Settle performs the next step of each turn.
 func (p *Pass[T]) Settle(ctx context.Context) error {
 	var due []T
-	gated := p.Gated()
 	for _, t := range p.Turns {
 		b := t.Base()
 		p.WakeAt(b.Wake)
-		if gated && b.Claim != nil && !b.Claim.RecordsResult() {
-			p.Fleet.ExpectRecord(b.Node.Name)
-		}
+		p.ExpectRecord(b.Node, b.Claim)
 		if b.Step != nodeturn.StepNone {
 			due = append(due, t)
 		}
@@ -228,6 +225,13 @@ func (p *Pass[T]) Settle(ctx context.Context) error {
 		}
 		return err
 	})
+}
+
+// ExpectRecord makes the record of evictions of a node count that the rollout holds by this claim, if a gate reads it.
+func (p *Pass[T]) ExpectRecord(n *corev1.Node, claim *v1alpha1.Claim) {
+	if claim != nil && !claim.RecordsResult() && p.Gated() {
+		p.Fleet.ExpectRecord(n.Name)
+	}
 }
 
 func (p *Pass[T]) take(ctx context.Context, t T) error {

@@ -448,6 +448,7 @@ func clearsRecords(b *bench) {
 	})
 	name := sets.Items[0].Name
 	value := `["ReplicaSet/budget-shop/` + name + `","ReplicaSet/budget-shop/gone"]`
+	b.fleet.ExpectRecord(node1)
 	b.edits(node1, func(n *corev1.Node) { // With a claim, so that it stays until the operator has seen the ReplicaSet.
 		n.Annotations[v1alpha1.AnnotationEvicted], n.Annotations[v1alpha1.AnnotationClaims] = value, claims
 	})

@@ -116,7 +116,6 @@ func (h hosts) Finish(t *hostupdate.Unit) turn.Write {
 	}
 	version := hostupdate.VersionOf(&claim)
 	proven := claim.Failed == nil || version == "" || hostupdate.CompareVersions(t.Report.Version, version) == 0
-	proven = proven && (version != "" || claim.From != "" || t.Report.Update == v1alpha1.HostUpdateFalse) // A host that was taken over may have fallen back.
 	return turn.Write{Also: also, Version: version, Unproven: !proven, Then: func() {
 		if proven {
 			h.Mention(events.HostsUpdated(h.w.Rollout, version), t.Node.Name)

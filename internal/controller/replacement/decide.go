@@ -215,9 +215,11 @@ func (p *pass) begin(ctx context.Context, chosen []*unit) {
 			room = machine.Room{Reason: v1alpha1.ReasonEtcdUnhealthy, Message: closed}
 		case machine.IsTaken(p.machineTurns, s.Set.Name, s.Machine.ID):
 			room = machine.Room{Reason: v1alpha1.ReasonMachineUnknown, Message: "machine " + s.Machine.ID + " of scale set " + s.Set.Name + " is in a turn already"}
-		case room.N > 0 && p.api != nil: // Another look follows before the claim. A turn that waits for a person would hold the surge.
+		case room.N > 0 && p.api != nil && !p.memo.sets[s.Set.Name].looking.isDelayed(p.Now):
+			// A turn that waits for a person would hold the surge. It is read again before the claim.
 			_ = p.readProtection(ctx, p.memo.sets[s.Set.Name], s.Machine)
 			if reason, why := p.world.MustStay(s.Machine, s.Node); why != "" {
+				p.soon() // Another node may begin.
 				room = machine.Room{Reason: reason, Message: why}
 			}
 		}

@@ -49,6 +49,7 @@ func (p *pass) gather() {
 	v.Rank = func(uid types.UID) uint64 { return max(1, rollout.Rank(uid, p.UID, v.Revision)) }
 	for _, n := range p.Seen.Objects {
 		v.Nodes[n.Name] = p.nodeOf(n)
+		p.ExpectRecord(n, v.Nodes[n.Name].Claim) // Units of turns have no claim.
 	}
 	p.machineTurns = make([]*machine.Turn, len(p.rollout.Status.Turns))
 	for i := range p.machineTurns {

@@ -144,7 +144,7 @@ func (j *Judge) JudgeCanaryPods() {
 		h.FirstRestart, h.LastRestart = c.LastTransitionTime.Time, c.LastUpdateTime.Time
 	}
 	w, duration := j.EDS.Status.Wave, j.Strategy.Canary.Duration
-	if w != nil && w.State == v1alpha1.WaveSoaking && duration != nil && !j.Canary.Paused() {
+	if w != nil && w.State == v1alpha1.WaveSoaking && duration != nil && !j.Canary.Paused() && !j.Strategy.Paused {
 		h.SoakEnds = w.Since.Add(duration.Duration + time.Second) // It is promoted before it takes too long.
 	}
 	var nodes []*NodeState
@@ -159,6 +159,9 @@ func (j *Judge) JudgeCanaryPods() {
 		if s.Current != nil && !s.isToBlame(s.Current) {
 			nodes = append(nodes, s)
 		}
+	}
+	if !h.SoakEnds.IsZero() && !slices.ContainsFunc(nodes, func(s *NodeState) bool { return !s.Current.Available() }) {
+		h.SoakEnds = rollout.Later(h.SoakEnds, j.Now.Add(time.Second)) // It may be promoted late.
 	}
 	j.Canary.Verdict = JudgeCanary(j.Strategy.Canary, nodes, h, j.Now)
 	j.WakeAt(j.Canary.Verdict.Wake)

@@ -307,8 +307,9 @@ func (t *Unit) judgeWithJob(w *World) {
 	switch {
 	case t.end != nil:
 		t.jobFailed(w)
-		if current {
-			// The Job is up to date, so its failure counts for the current Plan, also after changes that do not affect the Job.
+		if current && t.end.Reason != batchv1.JobReasonDeadlineExceeded {
+			// The Job is up to date, so its failure counts for the current Plan, also after changes that do not affect the Job. A Plan with another deadline
+			// than the Job's is tried again.
 			t.Claim.Attempt = w.Attempt(t.Node)
 		}
 	case len(t.OtherJobs) > 0:
