@@ -57,7 +57,7 @@ var groupVersionKind = upgradev1.GroupVersion.WithKind(kind)
 // +kubebuilder:rbac:groups=apps,resources=daemonsets,verbs=get
 // +kubebuilder:rbac:groups=storage.k8s.io,resources=volumeattachments,verbs=list
 // +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
-// +kubebuilder:rbac:groups=batch,namespace=system-upgrade,resources=jobs,verbs=list;watch;create;delete
+// +kubebuilder:rbac:groups=batch,namespace=system-upgrade,resources=jobs,verbs=create;delete
 // +kubebuilder:rbac:groups="",namespace=system-upgrade,resources=secrets,verbs=list;watch
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=system-upgrade,resources=leases,verbs=get;create;update
 
