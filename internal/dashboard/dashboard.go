@@ -120,7 +120,7 @@ func guard(next http.Handler) http.Handler {
 }
 
 const (
-	// minInterval is the least time between two changes that a browser is told of.
+	// minInterval is the least time between two events of changes that a browser gets.
 	minInterval = time.Second
 	// alive is how often something is sent without a change, so that both ends notice a broken connection.
 	alive = 15 * time.Second

@@ -51,8 +51,8 @@ func (p *Pass[T]) isDead(n *corev1.Node) (dead bool, at time.Time) {
 	return true, time.Time{}
 }
 
-// beginDrain previews the drain of a node before its cordon. If Gated, also records whose pods will be evicted; the caller writes it with the
-// cordon. If the options refuse a pod, beginDrain returns a failure, and the node must not be cordoned.
+// beginDrain previews the drain of a node before its cordon. If Gated, it also returns a record of whose pods will be evicted; the caller
+// writes it with the cordon. If the options refuse a pod, beginDrain returns a failure, and the node must not be cordoned.
 func (p *Pass[T]) beginDrain(ctx context.Context, b *nodeturn.Turn) (also []node.Also, failure *v1alpha1.ClaimFailure, err error) {
 	r, err := p.passWithPods(ctx, b, func(pods []corev1.Pod) (drain.Result, error) { return p.Drainer.Preview(ctx, pods, p.Options) })
 	if err != nil {

@@ -101,7 +101,7 @@ func (c *Pages) Run(ctx context.Context) error {
 	})
 }
 
-// Serve serves the pages, and runs them, until the context ends or one of the two fails.
+// Serve runs the server and keeps the pages up to date, until the context ends or either fails.
 func (c *Pages) Serve(ctx context.Context, server *http.Server, serve func() error) error {
 	group, running := errgroup.WithContext(ctx)
 	context.AfterFunc(running, func() { _ = server.Close() })

@@ -56,7 +56,7 @@ func (s *scaleSet) submitAdd(ctx context.Context, m *memory) error {
 		text := cloud.CodeAndMessage(aws.ToString(out.Errors[0].ErrorCode), aws.ToString(out.Errors[0].ErrorMessage))
 		kind, why := cloud.KindOfAnswer(rules, text, cloud.KindFailed), fmt.Sprintf("%s, %d launched, %s", doing, len(m.Added), text)
 		if len(m.Added) == 0 && (kind == cloud.KindDenied || kind == cloud.KindThrottled) {
-			return cloud.Errorf(cloud.KindConflict, "%s", why) // The token's answer stays so: another operation is prepared.
+			return cloud.Errorf(cloud.KindConflict, "%s", why) // AWS repeats its answer to this token: another operation is prepared.
 		}
 		m.Fail(kind, why)
 	case len(m.Added) > 0:

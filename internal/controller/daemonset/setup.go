@@ -159,7 +159,7 @@ func indexedBySelected(o client.Object) []string {
 		return nil // No change of a node can mend it.
 	}
 	selector := eds.Spec.Template.Spec.NodeSelector
-	failed := edsv1.IsConditionTrue(eds.Status.Conditions, edsv1.ConditionCanaryFailed) // Nodes have the revision before.
+	failed := edsv1.IsConditionTrue(eds.Status.Conditions, edsv1.ConditionCanaryFailed) // Its nodes run the active revision, which may select others.
 	if len(selector) == 0 || failed || eds.Annotations[edsv1.AnnotationOldDaemonset] != "" {
 		return []string{anyNode}
 	}

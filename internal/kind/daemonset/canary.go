@@ -145,7 +145,7 @@ func (j *Judge) JudgeCanaryPods() {
 	}
 	w, duration := j.EDS.Status.Wave, j.Strategy.Canary.Duration
 	if w != nil && w.State == v1alpha1.WaveSoaking && duration != nil && !j.Canary.Paused() && !j.Strategy.Paused {
-		h.SoakEnds = w.Since.Add(duration.Duration + time.Second) // It is promoted before it takes too long.
+		h.SoakEnds = w.Since.Add(duration.Duration + time.Second) // Until then canaryTimeout does not end it.
 	}
 	var nodes []*NodeState
 	for _, s := range j.States {
@@ -161,7 +161,7 @@ func (j *Judge) JudgeCanaryPods() {
 		}
 	}
 	if !h.SoakEnds.IsZero() && !slices.ContainsFunc(nodes, func(s *NodeState) bool { return !s.Current.Available() }) {
-		h.SoakEnds = rollout.Later(h.SoakEnds, j.Now.Add(time.Second)) // It may be promoted late.
+		h.SoakEnds = rollout.Later(h.SoakEnds, j.Now.Add(time.Second)) // A pass that comes late promotes it.
 	}
 	j.Canary.Verdict = JudgeCanary(j.Strategy.Canary, nodes, h, j.Now)
 	j.WakeAt(j.Canary.Verdict.Wake)
