@@ -158,7 +158,7 @@ func left(j *batchv1.Job) {
 func ended(kind batchv1.JobConditionType, at metav1.Time) func(*batchv1.Job) {
 	return func(j *batchv1.Job) {
 		c := batchv1.JobCondition{Type: kind, Status: corev1.ConditionTrue, LastTransitionTime: at}
-		if kind == batchv1.JobFailed {
+		if kind != batchv1.JobComplete {
 			c.Reason, c.Message = "BackoffLimitExceeded", "Job has reached the specified backoff limit"
 		}
 		j.Status.Conditions = append(j.Status.Conditions, batchv1.JobCondition{Type: batchv1.JobSuspended, Status: corev1.ConditionFalse}, c)

@@ -349,6 +349,12 @@ func judgements() map[string]judgement {
 			jobs:   newJobs(),
 			want:   &judged{State: updating, Step: nodeturn.StepUnmark, Job: "job-node-1", Since: since, Attempt: asked},
 		},
+		"running, and a person has lifted its cordon, though not its exclusion from load balancers": {
+			node:   []func(*corev1.Node){annotated(v1alpha1.AnnotationExcludedBy, self)},
+			claims: claims(claimed()),
+			jobs:   newJobs(),
+			want:   &judged{State: updating, Step: nodeturn.StepUnmark, Job: "job-node-1", Since: since, Attempt: asked},
+		},
 		"running, and cordoned": {
 			node:   []func(*corev1.Node){annotated(v1alpha1.AnnotationCordonedBy, self), unschedulable},
 			claims: claims(claimed()),
@@ -437,6 +443,18 @@ func judgements() map[string]judgement {
 			jobs:   newJobs(failed),
 			want: &judged{
 				State: isFailed, Step: nodeturn.StepFail, Reason: v1alpha1.ReasonJobFailed, Message: failedText, Job: "job-node-1", Since: minute, Attempt: asked,
+			},
+		},
+		"to fail, and its pod has not ended": {
+			claims: claims(claimed()),
+			jobs:   newJobs(ended(batchv1.JobFailureTarget, ago(time.Minute))),
+			want:   &judged{State: updating, Job: "job-node-1", Since: since, Wake: now.Add(time.Minute), Attempt: asked},
+		},
+		"to fail, and its pod does not end": {
+			claims: claims(claimed()),
+			jobs:   newJobs(ended(batchv1.JobFailureTarget, ago(2*time.Minute))),
+			want: &judged{
+				State: isFailed, Step: nodeturn.StepFail, Reason: v1alpha1.ReasonJobFailed, Message: failedText, Job: "job-node-1", Since: ago(2 * time.Minute).Time, Attempt: asked,
 			},
 		},
 		"failed, and noted": {

@@ -164,7 +164,7 @@ func (w *World) judgeClaimed(t *Unit, unwanted bool) {
 		t.ShowFailure(nil)
 	case !w.Ready:
 		if t.end != nil {
-			t.jobFailed(w)
+			t.jobFailed(w, t.end)
 		}
 	case !t.Counted || unwanted:
 		t.Step = nodeturn.StepRelease
@@ -304,10 +304,11 @@ func (w *World) isCurrent(j *batchv1.Job) bool {
 // judgeWithJob judges a turn whose Job runs, or has failed.
 func (t *Unit) judgeWithJob(w *World) {
 	current := w.isCurrent(t.Job)
+	end := cmp.Or(t.end, t.withoutEnd(w.Now))
 	switch {
-	case t.end != nil:
-		t.jobFailed(w)
-		if current && t.end.Reason != batchv1.JobReasonDeadlineExceeded {
+	case end != nil:
+		t.jobFailed(w, end)
+		if current && end.Reason != batchv1.JobReasonDeadlineExceeded {
 			// The Job is up to date, so its failure counts for the current Plan, also after changes that do not affect the Job. A Plan with another deadline
 			// than the Job's is tried again.
 			t.Claim.Attempt = w.Attempt(t.Node)
@@ -328,10 +329,25 @@ func (t *Unit) judgeWithJob(w *World) {
 	}
 }
 
-// jobFailed fails a turn whose Job has failed.
-func (t *Unit) jobFailed(w *World) {
-	message := fmt.Sprintf("Job %s/%s failed on Node %s: %s: %s", t.Job.Namespace, t.Job.Name, t.Node.Name, t.end.Reason, t.end.Message)
-	t.Fail(v1alpha1.ReasonJobFailed, message+t.undrained(w), t.end.LastTransitionTime.Time)
+// withoutEnd returns the condition of a Job that is to fail, and whose pod does not end: the machine is dead. Since Kubernetes 1.31 such a Job
+// fails only when its pod has ended. It is nil for endPatience, in which a pod ends on a machine that works.
+func (t *Unit) withoutEnd(now time.Time) *batchv1.JobCondition {
+	target := rollout.Find(t.Job.Status.Conditions, func(c *batchv1.JobCondition) bool {
+		return c.Type == batchv1.JobFailureTarget && c.Status == corev1.ConditionTrue
+	})
+	if target != nil && now.Before(target.LastTransitionTime.Add(endPatience)) {
+		t.WakeAt(target.LastTransitionTime.Add(endPatience))
+		return nil
+	}
+	return target
+}
+
+const endPatience = 2 * time.Minute
+
+// jobFailed fails a turn whose Job has failed, or is to fail.
+func (t *Unit) jobFailed(w *World, end *batchv1.JobCondition) {
+	message := fmt.Sprintf("Job %s/%s failed on Node %s: %s: %s", t.Job.Namespace, t.Job.Name, t.Node.Name, end.Reason, end.Message)
+	t.Fail(v1alpha1.ReasonJobFailed, message+t.undrained(w), end.LastTransitionTime.Time)
 }
 
 // Undrained reports whether the drain of a turn has begun and is not over, so that the turn has changed nothing.
