@@ -121,7 +121,7 @@ func (e *Edit) apply(n *corev1.Node) error {
 	case !n.Spec.Unschedulable:
 		delete(n.Annotations, v1alpha1.AnnotationCordonedBy) // A person has uncordoned the node, and the mark is out of date.
 	}
-	include(n, by, e.Restore)
+	include(n, by, e.Restore || !n.Spec.Unschedulable)
 	for _, also := range e.Also {
 		also(n, by)
 	}

@@ -62,6 +62,8 @@ func TestWrite(t *testing.T) {
 			want: `{"metadata":{"annotations":{"moult.dev/claims":null}}}`},
 		{name: "a cordon that another operator had left", node: holding(true, "", ownFlagged), edit: Edit{Claim: own(flagged), Release: true, Restore: true},
 			want: `{"metadata":{"annotations":{"moult.dev/claims":null}},"spec":{"unschedulable":false}}`},
+		{name: "a node that a person has uncordoned serves load balancers", node: excludedBy(plan, holding(false, plan, ownText)), edit: Edit{Claim: own()},
+			want: `{"metadata":{"annotations":{"moult.dev/cordoned-by":null,"moult.dev/excluded-by":null},"labels":{"node.kubernetes.io/exclude-from-external-load-balancers":null}}}`},
 		{name: "a mark outlives its cordon", node: holding(false, plan, ownText), edit: Edit{Claim: own(), Also: []Also{saying}},
 			want: `{"metadata":{"annotations":{"moult.dev/cordoned-by":null,"x/wanted":"stabilize"}}}`},
 	} {

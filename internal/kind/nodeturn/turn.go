@@ -108,9 +108,12 @@ func (t *Turn) DrainMessage(holder string) string {
 	return ""
 }
 
-// Unmark sets StepUnmark if a person has lifted the cordon of a turn, and the turn needs no other step. So a later cordon is that person's.
+// Unmark sets StepUnmark if a person has lifted the cordon of a turn, and the turn needs no other step. So a later cordon is that person's, and the
+// node serves load balancers again.
 func (t *Turn) Unmark() {
-	if _, marked := t.Node.Annotations[v1alpha1.AnnotationCordonedBy]; t.Step == StepNone && marked && !t.Node.Spec.Unschedulable {
+	_, marked := t.Node.Annotations[v1alpha1.AnnotationCordonedBy]
+	excluded := t.Claim != nil && t.Node.Annotations[v1alpha1.AnnotationExcludedBy] == t.Claim.Rollout
+	if t.Step == StepNone && (marked || excluded) && !t.Node.Spec.Unschedulable {
 		t.Step = StepUnmark
 	}
 }
