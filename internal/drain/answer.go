@@ -23,7 +23,8 @@ func outcomeOfAnswer(v *Verdict, err error) Outcome {
 	o := outcomeOf(v, Evicted, "")
 	switch {
 	case err == nil:
-	case apierrors.IsNotFound(err) || replaced(err):
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err) && strings.Contains(err.Error(), "UID in "):
+		// The pod of this name has another uid now. The API server has two texts for it, "UID in precondition" and "the UID in the precondition".
 		o.State = Gone
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		// The deletion of the namespace deletes the pod. Evictions are forbidden until then.
@@ -36,12 +37,6 @@ func outcomeOfAnswer(v *Verdict, err error) Outcome {
 		o.State, o.Err, o.Message = Failed, err, err.Error()
 	}
 	return o
-}
-
-// replaced reports whether the pod of this name has another uid now, so that ours is gone. The API server has two texts for
-// it, "UID in precondition" and "the UID in the precondition", and no field.
-func replaced(err error) bool {
-	return apierrors.IsConflict(err) && strings.Contains(err.Error(), "UID in ")
 }
 
 // blocked reports whether the eviction was refused for now. The API server does so for a budget. Webhooks do so without

@@ -164,15 +164,12 @@ const arrivalGrace = 30 * time.Second
 // never end. A pod that does not tolerate the cordon is still evicted if it was created within arrivalGrace.
 func hasReturned(pod *corev1.Pod, f *Facts, _ *Options) Verdict {
 	created := pod.CreationTimestamp.Time
-	if f.Since.IsZero() || created.Before(f.Since) || created.Before(f.Since.Add(arrivalGrace)) && !toleratesCordon(pod) {
+	cordon := corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}
+	tolerates := corev1helpers.TolerationsTolerateTaint(logr.Discard(), pod.Spec.Tolerations, &cordon, false)
+	if f.Since.IsZero() || created.Before(f.Since) || created.Before(f.Since.Add(arrivalGrace)) && !tolerates {
 		return Verdict{}
 	}
 	return Verdict{pod, Skipped, ReasonReturned, "came after the drain began"}
-}
-
-func toleratesCordon(pod *corev1.Pod) bool {
-	cordon := corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}
-	return corev1helpers.TolerationsTolerateTaint(logr.Discard(), pod.Spec.Tolerations, &cordon, false)
 }
 
 // hasLocalStorage refuses pods that would lose the content of emptyDir volumes, unless the options allow it, or the pod is terminating anyway.

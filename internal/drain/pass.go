@@ -88,6 +88,7 @@ func (d *Drainer) Pass(ctx context.Context, node string, pods []corev1.Pod, sinc
 		return Result{}, err
 	}
 	r := Result{TimedOut: o.timedOut(since, now)}
+	r.forcesLater = r.TimedOut == "" && o.OnTimeout == ForceOnTimeout && o.Timeout > 0
 	advance(&r, verdicts, func(candidates []Verdict) { d.evict(ctx, &r, candidates, &o) })
 	if o.WaitForVolumeDetach && r.TimedOut != ForceOnTimeout && r.Done() {
 		if r.Attached, err = d.attached(ctx, node, verdicts); err != nil {

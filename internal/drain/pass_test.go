@@ -180,6 +180,10 @@ func TestPassIsStuckWhenTheAPIForbidsTheRest(t *testing.T) {
 		t.Errorf("not stuck: %+v", r)
 	}
 
+	forced := Options{Timeout: time.Hour, OnTimeout: ForceOnTimeout}
+	if r = a.pass(t, forced); r.Stuck() || r.Next.IsZero() {
+		t.Errorf("does not wait for the timeout that deletes it: %+v", r)
+	}
 	a.answers["a"] = errors.New("connection refused")
 	r = a.pass(t, Options{})
 	if r.Stuck() || r.Next.IsZero() {

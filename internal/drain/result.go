@@ -92,6 +92,8 @@ type Result struct {
 	// TimedOut is the action after the timeout, and empty before. Halt and Skip still send dry runs, so that the result
 	// names what blocks.
 	TimedOut OnTimeout
+	// forcesLater is true before the timeout of a drain that then deletes pods without evictions.
+	forcesLater bool
 	// Next is when another pass can have another result without a change of a pod. Zero: only after a change of a pod.
 	Next time.Time
 }
@@ -109,7 +111,7 @@ func (r *Result) Done() bool {
 }
 
 // Stuck reports whether the drain is not done and another pass can't advance it: the options refuse a pod, it timed out, or
-// the API forbids all remaining evictions.
+// the API forbids all remaining evictions, and no timeout will delete those pods.
 func (r *Result) Stuck() bool {
 	if r.Done() {
 		return false
@@ -117,7 +119,7 @@ func (r *Result) Stuck() bool {
 	if r.TimedOut.ended() || len(r.In(Refused)) > 0 {
 		return true
 	}
-	return len(r.Attached) == 0 && len(r.In(Evicted, Terminating, Blocked)) == 0 &&
+	return !r.forcesLater && len(r.Attached) == 0 && len(r.In(Evicted, Terminating, Blocked)) == 0 &&
 		!slices.ContainsFunc(r.In(Failed), func(o Outcome) bool { return IsTransient(o.Err) })
 }
 
