@@ -228,7 +228,7 @@ const (
 	UnreachableOpen   Unreachable = "Open"
 )
 
-// AlertsGate is closed while Prometheus has active alerts.
+// AlertsGate is closed while Prometheus has active alerts. Those whose names begin with Moult count only where deny names them.
 //
 // +kubebuilder:validation:XValidation:rule="!(has(self.allow) && has(self.deny))",message="allow and deny exclude each other"
 // +kubebuilder:validation:XValidation:rule="!has(self.secretName) || isURL(self.url) && url(self.url).getScheme() == 'https'",message="secretName needs an https URL: over http the credentials could be read on the way"

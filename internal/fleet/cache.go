@@ -69,7 +69,9 @@ func TrimNode(object any) (any, error) {
 		return object, nil
 	}
 	n.ManagedFields = nil
-	maps.DeleteFunc(n.Annotations, func(key, value string) bool { return !isKept(key, value) })
+	maps.DeleteFunc(n.Annotations, func(key, value string) bool { // A reboot hook has the value "true".
+		return value != "true" && !slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
+	})
 	n.Spec = corev1.NodeSpec{ProviderID: n.Spec.ProviderID, Unschedulable: n.Spec.Unschedulable, Taints: n.Spec.Taints}
 	for i := range n.Status.Conditions {
 		c := &n.Status.Conditions[i]
@@ -97,11 +99,6 @@ var prefixes = func() []string {
 	}
 	return all
 }()
-
-// isKept reports whether an annotation is kept: it has one of the prefixes, or may be a reboot hook with the value "true".
-func isKept(key, value string) bool {
-	return value == "true" || slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
-}
 
 // PodsNotEnded selects the pods that have not ended.
 var PodsNotEnded = fields.AndSelectors(

@@ -125,6 +125,7 @@ func TestAlertsGate(t *testing.T) {
 		"without a name":    {answer: says(200, `{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1,"1"]}]}}`), want: "AlertsActive: 1 alert is active: (no name)"},
 		"allow":             {gate: ", allow: 'Latency|Watchdog'", answer: says(200, firing), want: "AlertsActive: 1 alert is active: DiskFull"},
 		"allow is anchored": {gate: ", allow: 'Lat|Disk|Watchdog'", answer: says(200, firing), want: "AlertsActive: 3 alerts are active: DiskFull, Latency (2)"},
+		"Moult's own":       {answer: says(200, strings.ReplaceAll(firing, "DiskFull", "MoultNodesFailed")), want: "AlertsActive: 3 alerts are active: Latency (2), Watchdog"},
 		"allow all":         {gate: ", allow: '.*'", answer: says(200, firing)},
 		"deny":              {gate: ", deny: 'Disk.*'", answer: says(200, firing), want: "AlertsActive: 1 alert is active: DiskFull"},
 		"deny is anchored":  {gate: ", deny: 'Disk|isk.*'", answer: says(200, firing)},

@@ -110,7 +110,7 @@ func ForBudget(w rollout.Wait) bool { return slices.Contains(reasonsOfBudgets, w
 var reasonsOfBudgets = []v1alpha1.Reason{
 	v1alpha1.ReasonBudgetInvalid, v1alpha1.ReasonBudgetPaused, v1alpha1.ReasonOutsideBudgetWindow, v1alpha1.ReasonBudgetExhausted,
 	v1alpha1.ReasonMaxDomains, v1alpha1.ReasonWorkloadsUnavailable, v1alpha1.ReasonPodsBlock, v1alpha1.ReasonAlertsActive,
-	v1alpha1.ReasonAlertsUnreachable, v1alpha1.ReasonWaveUnhealthy, v1alpha1.ReasonClaimed,
+	v1alpha1.ReasonAlertsUnreachable, v1alpha1.ReasonWaveUnhealthy, v1alpha1.ReasonClaimed, v1alpha1.ReasonHostnameShared,
 }
 
 // Source gives the controller's queue to the Waiters. A change that may affect a budget wakes each waiting rollout after Coalesce. Further changes

@@ -11,7 +11,7 @@ import (
 // AlertsGateApplyConfiguration represents a declarative configuration of the AlertsGate type for use
 // with apply.
 //
-// AlertsGate is closed while Prometheus has active alerts.
+// AlertsGate is closed while Prometheus has active alerts. Those whose names begin with Moult count only where deny names them.
 type AlertsGateApplyConfiguration struct {
 	// url of Prometheus, such as http://prometheus.monitoring:9090.
 	URL *string `json:"url,omitempty"`
