@@ -21,8 +21,8 @@ const (
 	// ReasonWindowInvalid: the rollout's window can't be understood, so nothing is started. Ends: the field that the
 	// message names is corrected.
 	ReasonWindowInvalid Reason = "WindowInvalid"
-	// ReasonClaimed: another rollout has the node now. Ends: the other rollout's turn ends; if it failed there, mend that
-	// first.
+	// ReasonClaimed: another rollout has the node now, or something removes it from the cluster. Ends: the other rollout's turn ends; if it failed
+	// there, mend that first; the node is gone, or the taint that the message names.
 	ReasonClaimed Reason = "Claimed"
 	// ReasonClaimUnreadable: the claims on the node, or its record of evictions, can't be read, so no rollout may take it.
 	// Ends: the annotation that the message names is corrected or removed: kubectl annotate node NODE moult.dev/claims-.
@@ -40,7 +40,7 @@ const (
 	// message names is corrected.
 	ReasonStrategyInvalid Reason = "StrategyInvalid"
 	// ReasonHalted: more nodes have failed than the strategy allows, or a canary node, or every node of a later wave (without maxFailures any). Ends: failed nodes
-	// succeed after kubectl moult retry, the spec changes, or failed nodes opt out.
+	// are tried again by kubectl moult retry, the spec changes, or failed nodes opt out.
 	ReasonHalted Reason = "Halted"
 	// ReasonWavePending: the node is in a later wave, and the current one is not done. Ends: turns of the current wave
 	// end; an empty canary needs a node.

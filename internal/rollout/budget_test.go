@@ -178,6 +178,11 @@ func TestBudgets(t *testing.T) {
 			f.Budgets[0].Blocks = []Block{{v1alpha1.ReasonAlertsActive, "alert X"}}
 			u[0].Claimed = true
 		}, start: "a", reason: v1alpha1.ReasonAlertsActive, message: "budget b: alert X"},
+		"unless the node serves again after it failed": {budgets: []string{"{}"}, nodes: map[string]*Node{"b": {Name: "b", Unschedulable: true}}, edit: func(f *Fleet, u []Unit) {
+			f.Budgets[0].NodeBlocks = map[string]Block{"a": {v1alpha1.ReasonPodsBlock, "pod x"}, "b": {v1alpha1.ReasonPodsBlock, "pod y"}, "c": {v1alpha1.ReasonPodsBlock, "pod z"}}
+			u[0].Claimed, u[1].Claimed, u[2].Claimed, u[2].InTurn = true, true, true, true
+		}, start: "b c", reason: v1alpha1.ReasonPodsBlock, message: "budget b: pod x"},
+		"what is being removed": {nodes: map[string]*Node{"c": {Name: "c", Removal: "being deleted"}}, start: "a b", reason: v1alpha1.ReasonClaimed, message: "the node is being deleted"},
 		"a drain that is not over": {budgets: []string{"gates: {workloads: {}}"}, nodes: map[string]*Node{"c": {Name: "c", Draining: true}},
 			reason: v1alpha1.ReasonWorkloadsUnavailable, message: "budget b: nodes that are not drained yet: c"},
 		"a pause does": {budgets: []string{"paused: true"}, edit: func(_ *Fleet, u []Unit) { u[0].Claimed = true },

@@ -62,6 +62,9 @@ func unclaimed(p *pass, c *candidate) (v1alpha1.Reason, string) {
 	if c.Claimed || p.strategy.Claimless {
 		return "", ""
 	}
+	if c.node.Removal != "" {
+		return v1alpha1.ReasonClaimed, "the node is " + c.node.Removal
+	}
 	for _, r := range p.fleet.Replaced[c.Node] {
 		if end := r.Since.Add(replacementTime); p.now.Before(end) {
 			p.wake(end)
@@ -86,16 +89,13 @@ func budgetOpen(reason v1alpha1.Reason) func(*pass, *candidate) (v1alpha1.Reason
 }
 
 // gatesOpen starts nothing while a health gate of a budget is closed. Claimed nodes continue: one of them may be the cause
-// of the closed gate, and to stop it would keep the gate closed forever.
+// of the closed gate, and to stop it would keep the gate closed forever. A node that serves again after a failed turn still waits for its own pods.
 func gatesOpen(p *pass, c *candidate) (v1alpha1.Reason, string) {
-	if c.Claimed {
-		return "", ""
-	}
 	for _, a := range p.budgets(c) {
-		if gates := a.Account.Blocks[a.firstGate:]; len(gates) > 0 {
+		if gates := a.Account.Blocks[a.firstGate:]; len(gates) > 0 && !c.Claimed {
 			return gates[0].Gate, gates[0].Message
 		}
-		if block, ok := a.NodeBlocks[c.Node]; ok {
+		if block, ok := a.NodeBlocks[c.Node]; ok && (!c.Claimed || !c.InTurn && !c.node.Unschedulable) {
 			return block.Gate, a.withName(block.Message)
 		}
 	}

@@ -755,6 +755,7 @@ func (f *facts) mayStart(u *Unit, wave int) {
 		f.draining[i] = f.draining[i] || p.drains && !p.beside && chosen(b, m)
 	}
 	if u.Claimed {
+		refuse(!u.InTurn && !m.cordoned && f.guarded[u.Node] && closed[v1alpha1.ReasonPodsBlock] && !f.world.busy, "which serves again, and has a pod that blocks")
 		refuse(later && u.Running, "which runs something older, and whose wave has not begun")
 		return
 	}
@@ -841,7 +842,7 @@ func (f *facts) verifyWait(wait Wait, d Decision) {
 	case v1alpha1.ReasonJobFailed, v1alpha1.ReasonPodFailed, v1alpha1.ReasonTurnTimeout, v1alpha1.ReasonDrainTimeout:
 		is, waits = u.State == v1alpha1.UnitFailed && !waits && u.Reason == wait.Reason, true
 	default:
-		is = f.closed(u.Node)[wait.Reason] && (!u.Claimed || !slices.Contains(gateReasons, wait.Reason))
+		is = f.closed(u.Node)[wait.Reason] && (!u.Claimed || !slices.Contains(gateReasons, wait.Reason) || wait.Reason == v1alpha1.ReasonPodsBlock && !u.InTurn && !m.cordoned)
 	}
 	if !is || !waits {
 		w.fail("%s has %s wait for %s, which is not true: %s; unit %+v, node %+v, wave %+v", p.name, wait.Node, wait.Reason, wait.Message, *u, m, d.Wave)

@@ -227,7 +227,8 @@ func (p *pass) waveState(index int, before *v1alpha1.WaveStatus) (v1alpha1.WaveS
 			return state, message
 		}
 	}
-	if index+1 == len(p.wave.tally) || p.strategy.SoakLast && !p.laterUnits(index) {
+	later := p.wave.tally[index+1:]
+	if len(later) == 0 || p.strategy.SoakLast && !slices.ContainsFunc(later, func(t tally) bool { return t.nodes > 0 }) {
 		return v1alpha1.WaveComplete, ""
 	}
 	return "", ""
@@ -317,11 +318,6 @@ func waveComplete(p *pass, index int, before *v1alpha1.WaveStatus) (v1alpha1.Wav
 // was approved.
 func (p *pass) wasComplete(before *v1alpha1.WaveStatus) bool {
 	return p.strategy.SoakLast && before != nil && before.State == v1alpha1.WaveComplete
-}
-
-// laterUnits reports whether later waves have any units.
-func (p *pass) laterUnits(index int) bool {
-	return slices.ContainsFunc(p.wave.tally[index+1:], func(t tally) bool { return t.nodes > 0 })
 }
 
 // laterWork reports whether later waves have outdated or failed units.
