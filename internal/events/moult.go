@@ -41,8 +41,6 @@ var (
 	HostsRolledBack = computed(warning, "RolledBack", func(r nodeRollout) string {
 		return "Hosts are brought back to " + r.Status.LastComplete + ": more turns have failed with " + r.Status.RolledBack + " than the strategy allows"
 	})
-	// HostRollbackImpossible: hosts can't return.
-	HostRollbackImpossible = saying[nodeRollout](warning, "RollbackImpossible", "Too many turns have failed, and no host is brought back: %s")
 	// NodeFailed: a node's turn failed.
 	NodeFailed = saying[nodeRollout](warning, "Failed", "%s")
 
@@ -60,8 +58,6 @@ var (
 	MachinesReplaced = saying[nodeRollout](normal, "Updated", "New in scale set %s, and well: Nodes ")
 	// ScaleSetWell: a scale set can be read and changed again.
 	ScaleSetWell = saying[nodeRollout](normal, "ScaleSetWell", "Scale set %s can be changed again")
-	// RollbackImpossible: the previous image can't be restored.
-	RollbackImpossible = saying[nodeRollout](warning, "RollbackImpossible", "More turns have failed than the strategy allows, and no image is restored: %s")
 )
 
 // NodeRolloutWave: another wave is current, or the wave has another state.

@@ -47,8 +47,6 @@ var (
 		return "Nodes are brought back to version " + p.Status.LastComplete.Version + ": more turns have failed with " + p.Status.RolledBack.Version +
 			" than the strategy allows"
 	})
-	// PlanRollbackImpossible: nodes can't be brought back.
-	PlanRollbackImpossible = saying[plan](warning, "RollbackImpossible", "Too many turns have failed, and no node is brought back: %s")
 )
 
 // PlanWindowsUnsupported: no image can cordon or drain a Windows node.

@@ -108,20 +108,23 @@ func (p *Pass[T]) judgeHalt(g *Summary, full int, failed map[string]bool) {
 	case g.Counts.Failed == 0:
 	case g.Counts.Waiting == 0, g.Wait == v1alpha1.ReasonMaxConcurrent, full > 0 && full >= p.Mechanism.Strategy(total).MaxConcurrent:
 		g.Stuck = true
-	case g.Wait == v1alpha1.ReasonBudgetExhausted:
-		g.Stuck = p.useUpBudget(g.Waiting[0].Node, failed)
+	case g.Wait == v1alpha1.ReasonBudgetExhausted, g.Wait == v1alpha1.ReasonMaxDomains:
+		g.Stuck = p.useUpBudget(g, failed)
 	}
 }
 
-// useUpBudget reports whether the failed nodes of this rollout alone use up a budget of a node.
-func (p *Pass[T]) useUpBudget(node string, failed map[string]bool) bool {
+// useUpBudget reports whether the failed nodes of this rollout alone use up a budget of the first node that waits, or its domains.
+func (p *Pass[T]) useUpBudget(g *Summary, failed map[string]bool) bool {
 	seen := &p.Seen.Fleet
 	return slices.ContainsFunc(seen.Budgets, func(b rollout.Budget) bool {
-		if n := seen.Nodes[node]; n == nil || !b.Selects(n) {
+		if n := seen.Nodes[g.Waiting[0].Node]; n == nil || !b.Selects(n) {
 			return false
 		}
 		a := b.Examine(seen, p.Now)
 		held := rollout.Count(a.Holders, func(h *rollout.Holder) bool { return h.Cause == v1alpha1.CauseClaimed && failed[h.Node] })
+		if g.Wait == v1alpha1.ReasonMaxDomains {
+			return b.TopologyKey != "" && held > 0 && held == len(a.Holders)
+		}
 		return a.Limit > 0 && held >= a.Limit
 	})
 }
@@ -237,16 +240,15 @@ func Waiting(d *rollout.Decision, failed map[string]bool, g *status.Progress) (l
 	return list, reasons
 }
 
-// irreversible begins the part of a halted rollout's message that says why it can't be rolled back.
-const irreversible = "; it can't be rolled back: "
-
 // MayRollBack reports whether the failure limit has halted a rollout whose strategy asks for a rollback.
 func (p *Pass[T]) MayRollBack() bool {
 	return p.Decision.Halted != "" && p.Spec != nil && p.Spec.Rollback && !p.Spec.Paused
 }
 
 // CannotRollBack adds to the halt why the rollout can't be rolled back.
-func (p *Pass[T]) CannotRollBack(why string) { p.Decision.Halted += irreversible + why }
+func (p *Pass[T]) CannotRollBack(why string) {
+	p.Decision.Halted += "; it can't be rolled back: " + why
+}
 
 // RollBackSoon wakes the rollout after its status has recorded the rollback.
 func (p *Pass[T]) RollBackSoon() { p.WakeAt(p.Now.Add(fleet.Coalesce)) }

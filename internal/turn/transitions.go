@@ -45,32 +45,11 @@ func Transitions(before *v1alpha1.NodeRolloutStatus, r *v1alpha1.NodeRollout) (a
 	if now.RolledBack != "" && before.RolledBack == "" {
 		all = append(all, events.HostsRolledBack(r))
 	}
-	if why := IrreversibleNow(was.Message, is.Message); why != "" {
-		impossible := events.HostRollbackImpossible
-		if r.Spec.Replacement != nil {
-			impossible = events.RollbackImpossible
-		}
-		all = append(all, impossible(r, why))
-	}
 	wasReady := meta.IsStatusConditionTrue(before.Conditions, v1alpha1.ConditionReady)
 	if !wasReady && meta.IsStatusConditionTrue(now.Conditions, v1alpha1.ConditionReady) && now.Counts != nil && now.Counts.Total > 0 {
 		all = append(all, events.NodeRolloutComplete(r))
 	}
 	return all
-}
-
-// IrreversibleNow returns why a halted rollout can't be rolled back, from the messages of its condition Stalled before and now. It is empty if the
-// cause is the same.
-func IrreversibleNow(before, now string) string {
-	cause := func(message string) string {
-		_, after, _ := strings.Cut(message, irreversible)
-		why, _, _ := strings.Cut(after, "; ")
-		return why
-	}
-	if why := cause(now); why != cause(before) {
-		return why
-	}
-	return ""
 }
 
 // WaveChanged reports whether the current wave or its state differs.

@@ -3,7 +3,6 @@
 package turn
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -16,26 +15,6 @@ import (
 	"moult.dev/moult/internal/kind/nodeturn"
 	unit "moult.dev/moult/internal/rollout"
 )
-
-// A halted rollout that can't be rolled back gets one Event, in the words of its mechanism.
-func TestRollbackImpossible(t *testing.T) {
-	for want, spec := range map[string]v1alpha1.NodeRolloutSpec{
-		"no image is restored: why":    {Replacement: &v1alpha1.Replacement{}},
-		"no host is brought back: why": {HostUpdate: &v1alpha1.HostUpdate{}},
-	} {
-		r := &v1alpha1.NodeRollout{Spec: spec}
-		r.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue, Message: "halted" + irreversible + "why; a failure; a note"}}
-		all := Transitions(&v1alpha1.NodeRolloutStatus{}, r)
-		if len(all) != 1 || all[0].Reason != "RollbackImpossible" || !strings.HasSuffix(all[0].Message, want) {
-			t.Errorf("%+v, want %s", all, want)
-		}
-		before := *r.Status.DeepCopy()
-		r.Status.Conditions[0].Message = "halted" + irreversible + "why; another failure"
-		if again := Transitions(&before, r); len(again) > 0 {
-			t.Errorf("again: %+v", again)
-		}
-	}
-}
 
 // What happens to several nodes of a rollout within some seconds is one Event, whichever pass it happened in. The end of its last turn is not delayed.
 func TestMentioned(t *testing.T) {

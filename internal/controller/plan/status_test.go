@@ -382,7 +382,6 @@ func TestTransitions(t *testing.T) {
 			with(condition("Stalled", yes, "JobFailed", "halted: 1 node failed; it can't be rolled back: why")), nil,
 			[]string{
 				"Warning Halted: No more nodes are started: 1 node failed; it can't be rolled back: why",
-				"Warning RollbackImpossible: Too many turns have failed, and no node is brought back: why",
 			},
 		},
 		"it waits": {

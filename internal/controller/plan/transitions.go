@@ -71,9 +71,6 @@ func halts(before *upgradev1.PlanStatus, p *upgradev1.Plan) (all []events.Event)
 	if why := turn.HaltedNow(stalled(before), stalled(now), now.Wave); why != "" {
 		all = append(all, events.PlanHalted(p, why))
 	}
-	if why := turn.IrreversibleNow(stalled(before), stalled(now)); why != "" {
-		all = append(all, events.PlanRollbackImpossible(p, why))
-	}
 	if now.RolledBack != nil && before.RolledBack == nil {
 		all = append(all, events.PlanRolledBack(p))
 	}
