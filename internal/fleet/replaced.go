@@ -67,15 +67,15 @@ func (f *Fleet) KnowsReplaced(ctx context.Context) bool {
 	return true
 }
 
-// ReplacedUnknown is called when a pass of an ExtendedDaemonSet has failed, or it is invalid. If no pass has succeeded yet, it counts as one that
-// replaces nothing, so that it does not keep all rollouts from starting.
-func (f *Fleet) ReplacedUnknown(daemon types.NamespacedName) {
+// AddReplaced adds nodes to those of SetReplaced. It is called without nodes when a pass of an ExtendedDaemonSet has failed, or it is invalid. If no
+// pass has succeeded yet, it counts as one that replaces nothing, so that it does not keep all rollouts from starting.
+func (f *Fleet) AddReplaced(daemon types.NamespacedName, nodes map[string]time.Time) {
+	all := map[string]time.Time{}
+	maps.Copy(all, nodes)
 	f.replaced.mu.Lock()
-	known := f.replaced.by[daemon] != nil
+	maps.Copy(all, f.replaced.by[daemon])
 	f.replaced.mu.Unlock()
-	if !known {
-		f.SetReplaced(daemon, nil)
-	}
+	f.SetReplaced(daemon, all)
 }
 
 // set reports whether nodes have come or gone.

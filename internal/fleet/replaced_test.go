@@ -57,11 +57,11 @@ func TestKnowsReplaced(t *testing.T) {
 	expect("two", false)
 	b.SetReplaced(agent, map[string]time.Time{"n1": morning})
 	expect("one has looked", false)
-	b.ReplacedUnknown(logs)
+	b.AddReplaced(logs, nil)
 	expect("the other has failed", true)
 	all = append(all, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: "new"}})
 	expect("one is created", true)
-	b.ReplacedUnknown(agent)
+	b.AddReplaced(agent, nil)
 	if s, err := b.Snapshot(t.Context()); err != nil || len(s.Replaced) != 1 {
 		t.Errorf("what was known is gone: %v, %v", s.Replaced, err)
 	}

@@ -130,7 +130,8 @@ func previousRevision(
 		case r.DeletionTimestamp != nil, sameTemplate(&r.Spec.Template, &eds.Spec.Template):
 		case r.Name == eds.Status.ActiveReplicaSet:
 			return r, nil
-		case canaryFailure(r) == nil && !wasOnlyCanary(r) && (best == nil || !lastActive(r).Before(lastActive(best))):
+		case edsv1.FindCondition(r.Status.Conditions, edsv1.ConditionCanary) != nil && lastActive(r).IsZero(): // Only a canary tried it.
+		case canaryFailure(r) == nil && (best == nil || !lastActive(r).Before(lastActive(best))):
 			best = r
 		}
 	}
@@ -138,11 +139,6 @@ func previousRevision(
 		return nil, errors.New("the ExtendedDaemonset has no earlier revision to go back to: see kubectl eds history")
 	}
 	return best, nil
-}
-
-// wasOnlyCanary reports whether a revision was tried by a canary, and never active.
-func wasOnlyCanary(r *edsv1.ExtendedDaemonSetReplicaSet) bool {
-	return edsv1.FindCondition(r.Status.Conditions, edsv1.ConditionCanary) != nil && lastActive(r).IsZero()
 }
 
 // lastActive returns when a revision became active, or was replaced; zero if it never was active.

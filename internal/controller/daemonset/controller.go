@@ -115,8 +115,8 @@ type pass struct {
 
 func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (wake time.Time, err error) {
 	defer func() {
-		if err != nil {
-			c.fleet.ReplacedUnknown(key)
+		if err != nil && !errors.Is(err, errNotSeen) || errors.Is(err, errStillNotSeen) {
+			c.fleet.AddReplaced(key, nil)
 		}
 	}()
 	eds := &edsv1.ExtendedDaemonSet{}
@@ -135,7 +135,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	}
 	p := &pass{Controller: c, key: key, stored: eds, now: c.clock.Now(), pods: c.daemonPods}
 	if refused := c.fleet.Refused(edsKind); refused != nil {
-		c.fleet.ReplacedUnknown(key)
+		c.fleet.AddReplaced(key, nil)
 		return p.refuse(ctx, refused)
 	}
 	facts, err := p.gather(ctx)
@@ -148,7 +148,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	case err != nil:
 		err = errors.Join(err, p.reportProblem(ctx, "DaemonSetNotSeen", err))
 	case invalid != nil:
-		c.fleet.ReplacedUnknown(key)
+		c.fleet.AddReplaced(key, nil)
 		err = p.reportProblem(ctx, edsv1.ReasonInvalidSpec, invalid)
 	default:
 		err = p.run(ctx)
@@ -171,6 +171,10 @@ func (p *pass) run(ctx context.Context) error {
 	p.explainStart(ctx)
 	if again, err := p.runCanary(ctx); again || err != nil {
 		return p.passAgain(err)
+	}
+	if p.fleet.AddReplaced(p.key, p.Replaced()); p.MayReplace() && !p.fleet.KnowsReplaced(ctx) {
+		p.WakeAt(p.now.Add(fleet.Coalesce)) // Other ExtendedDaemonSets may have used up a budget before this process began.
+		return nil
 	}
 	p.queued.Set(p.key, true) // A change during the decision, which may not show it, must wake the ExtendedDaemonSet.
 	if err := p.decide(ctx); err != nil {

@@ -6,13 +6,16 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
 	"moult.dev/moult/api/v1alpha1"
 	"moult.dev/moult/internal/kind/daemonset"
 	"moult.dev/moult/internal/rollout"
@@ -101,6 +104,38 @@ func TestInvalidDaemonSetKeepsNothingFromStarting(t *testing.T) {
 		if _, err := c.reconcile(t.Context(), key); err != nil || !c.fleet.KnowsReplaced(t.Context()) {
 			t.Errorf("%s: nothing can start, %v", name, err)
 		}
+	}
+}
+
+// What an earlier process began to replace counts in the first pass of the next one, and nothing is replaced before all ExtendedDaemonSets have had theirs.
+func TestRestartKeepsABudget(t *testing.T) {
+	starting := func(p *corev1.Pod) {
+		unready(p)
+		p.CreationTimestamp, p.Status.Conditions[0].LastTransitionTime = ago(time.Minute), ago(time.Minute)
+	}
+	w := newWorld(3).has("new", starting, 0).has("old", nil, 1, 2)
+	for _, rs := range w.sets {
+		rs.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(w.eds, edsv1.GroupVersion.WithKind(edsKind))}
+	}
+	c := w.serveNodes(t)
+	b := &v1alpha1.NodeDisruptionBudget{Spec: v1alpha1.NodeDisruptionBudgetSpec{Counts: []v1alpha1.BudgetCount{v1alpha1.CountDaemonPods}, MaxUnavailable: ptr.To(intstr.FromInt32(1))}}
+	b.Name = "one"
+	if err := c.client.Create(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	all := []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(w.eds)}, {NamespacedName: client.ObjectKey{Namespace: "ns", Name: "bar"}}}
+	c.fleet.DaemonSets(func(context.Context) ([]reconcile.Request, error) { return all, nil })
+	p := w.begin(t, c)
+	if err := p.run(t.Context()); err != nil || len(p.Decision.Waiting)+len(p.Actions.Replace) > 0 || p.Wake.IsZero() {
+		t.Errorf("before the other's first pass it decides %+v, %v", p.Decision, err)
+	}
+	all = all[:1]
+	p = w.begin(t, c)
+	if err := p.run(t.Context()); err != nil || len(p.Actions.Replace) > 0 {
+		t.Errorf("it replaces %v, %v", p.Actions.Replace, err)
+	}
+	if w := p.Decision.Waiting; len(w) != 2 || w[0].Reason != v1alpha1.ReasonBudgetExhausted {
+		t.Errorf("waiting are %+v", w)
 	}
 }
 

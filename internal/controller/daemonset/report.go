@@ -165,10 +165,13 @@ func (p *pass) measure() {
 	}
 	for i := range units {
 		state := units[i].State
-		if s := p.State(units[i].Node); state == v1alpha1.UnitUpdating && s.NodeProblem != "" && s.Current != nil {
+		s := p.State(units[i].Node)
+		if state == v1alpha1.UnitUpdating && s.NodeProblem != "" && s.Current != nil {
 			state = v1alpha1.UnitUpdated // The pod waits for its node.
 		}
-		states[state]++
+		if !s.IsMisplaced() {
+			states[state]++
+		}
 	}
 	for _, w := range p.Waits() {
 		reasons[w.Reason]++
@@ -178,7 +181,8 @@ func (p *pass) measure() {
 	paused, _ := p.IsPaused()
 	mayStart := !paused && reasons[v1alpha1.ReasonOnDelete] == 0
 	for _, rs := range p.Owned {
-		stuck[rs.Name] = mayStart && rs == p.Active && p.Canary == nil && states[v1alpha1.UnitOutdated] > 0 && len(p.Decision.Start) == 0
+		stuck[rs.Name] = mayStart && rs == p.Active && p.Canary == nil && len(p.Decision.Start) == 0 &&
+			states[v1alpha1.UnitOutdated] > reasons[v1alpha1.ReasonNodeNotReady]
 	}
 	metrics.SetStuck(p.key, stuck)
 }

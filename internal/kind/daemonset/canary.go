@@ -5,6 +5,7 @@ package daemonset
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -142,6 +143,10 @@ func (j *Judge) JudgeCanaryPods() {
 	}
 	if c := edsv1.TrueCondition(conditions, edsv1.ConditionPodRestarting); c != nil && !c.LastUpdateTime.Time.Before(h.Began) {
 		h.FirstRestart, h.LastRestart = c.LastTransitionTime.Time, c.LastUpdateTime.Time
+	}
+	if c := edsv1.TrueCondition(conditions, edsv1.ConditionCanaryPaused); c != nil && !c.LastTransitionTime.Time.Before(h.Began) &&
+		strings.HasPrefix(c.Message, restarting) && strings.HasSuffix(c.Message, allowed(*j.Strategy.Canary.AutoPause.MaxRestarts)) {
+		h.Paused = finding{edsv1.StatusReason(c.Reason), c.Message}
 	}
 	w, duration := j.EDS.Status.Wave, j.Strategy.Canary.Duration
 	if w != nil && w.State == v1alpha1.WaveSoaking && duration != nil && !j.Canary.Paused() && !j.Strategy.Paused {

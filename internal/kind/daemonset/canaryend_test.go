@@ -120,6 +120,42 @@ func TestPausedCanaryLeavesPods(t *testing.T) {
 	}
 }
 
+// A canary that autoPause has paused for restarts stays paused when the pod goes, or its node is claimed, and its history is halted.
+func TestCanaryStaysPaused(t *testing.T) {
+	paused := func(message string, since time.Duration) *world {
+		w := soaking().has("new", nil, 0)
+		w.sets[1].Status.Conditions = append(w.sets[1].Status.Conditions, edsv1.Condition{
+			Type: edsv1.ConditionCanaryPaused, Status: metav1.ConditionTrue, Reason: "OOMKilled", Message: message, LastTransitionTime: ago(since),
+		})
+		return w
+	}
+	const restarts = "pod on node n0: container c has restarted 3 times, and 2 are allowed"
+	unpaused := paused(restarts, time.Minute)
+	unpaused.eds.Annotations = map[string]string{edsv1.AnnotationCanaryUnpaused: edsv1.True}
+	for name, tc := range map[string]struct {
+		world *world
+		want  bool
+	}{
+		"for restarts":                        {paused(restarts, time.Minute), true},
+		"for a pod that has started since":    {paused("Pod foo-1 cannot start", time.Minute), false},
+		"by hand, and not any more":           {paused("", time.Minute), false},
+		"in another canary":                   {paused(restarts, 2*time.Hour), false},
+		"for restarts that are allowed now":   {paused("pod on node n0: container c has restarted 3 times, and 1 are allowed", time.Minute), false},
+		"for restarts, and a person unpauses": {unpaused, false},
+	} {
+		p := tc.world.lookCanary(t)
+		p.JudgeCanaryPods()
+		if v := p.Canary.Verdict; v.Paused != tc.want || v.Paused && v.Reason != "OOMKilled" {
+			t.Errorf("%s: %+v", name, v)
+		}
+		p.DecideCanary()
+		p.Decide()
+		if runs := p.History(nil); p.Canary.Over == tc.want || len(runs) != 1 || (runs[0].HaltedAt != nil) != tc.want {
+			t.Errorf("%s: over %t, history %+v", name, p.Canary.Over, runs)
+		}
+	}
+}
+
 // The canary's label comes and goes with the canary, however long ago that was.
 func TestRelabel(t *testing.T) {
 	labelled := func(p *corev1.Pod) { p.Labels[edsv1.LabelReplicaSetCanary] = edsv1.True }

@@ -92,6 +92,8 @@ type CanaryHistory struct {
 	FirstRestart, LastRestart time.Time
 	// Unpaused is true when a person has overruled autoPause.
 	Unpaused bool
+	// Paused is why autoPause has paused it, if that was for more restarts than it allows now. The pod that restarted may be gone since.
+	Paused finding
 }
 
 // Verdict is what the canary's pods show about it.
@@ -112,6 +114,11 @@ type Verdict struct {
 	// RestartMessage names the pod that restarted last, unless it is gone.
 	RestartMessage string
 }
+
+// restarting begins the message of a finding about restarts, and allowed ends it.
+const restarting = "pod on node "
+
+func allowed(restarts int32) string { return fmt.Sprintf(", and %d are allowed", restarts) }
 
 // finding is why a canary fails or pauses.
 type finding struct {
@@ -149,12 +156,12 @@ func JudgeCanary(c *edsv1.ExtendedDaemonSetSpecStrategyCanary, nodes []*NodeStat
 		if worst.Restarts <= limit {
 			return finding{}
 		}
-		return finding{worst.RestartReason, fmt.Sprintf("pod on node %s: %s, and %d are allowed", worstNode, worst.restartMessage(), limit)}
+		return finding{worst.RestartReason, restarting + worstNode + ": " + worst.restartMessage() + allowed(limit)}
 	}
 	var pause, fail finding
 	startProblem := v.findStartProblem(c.AutoPause, nodes, now)
 	if *c.AutoPause.Enabled {
-		pause = cmp.Or(startProblem, restarts(*c.AutoPause.MaxRestarts))
+		pause = cmp.Or(startProblem, restarts(*c.AutoPause.MaxRestarts), h.Paused)
 	}
 	if *c.AutoFail.Enabled {
 		limit, timeout := c.AutoFail.MaxRestartsDuration, c.AutoFail.CanaryTimeout

@@ -3,6 +3,8 @@
 package daemonset
 
 import (
+	"strings"
+
 	"k8s.io/utils/ptr"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
@@ -11,7 +13,7 @@ import (
 )
 
 // History returns the runs after these, once Summarize has written the rest of the status. A run is a ReplicaSet's way to all nodes, with its
-// canary. A canary that fails halts it.
+// canary. A canary that fails halts it, and so does one that autoPause has paused for restarts.
 func (j *Judge) History(before []v1alpha1.Run) []v1alpha1.Run {
 	s := &j.EDS.Status
 	if j.Units == nil { // Nothing is decided.
@@ -24,7 +26,7 @@ func (j *Judge) History(before []v1alpha1.Run) []v1alpha1.Run {
 		Paused: paused || j.Canary.Paused(), Failed: map[v1alpha1.Reason]int32{},
 	}
 	stalled := ptr.Deref(edsv1.TrueCondition(s.Conditions, edsv1.ConditionStalled), edsv1.Condition{})
-	o.Halted = stalled.Reason == string(v1alpha1.ReasonHalted) || j.CanaryFailed()
+	o.Halted = stalled.Reason == string(v1alpha1.ReasonHalted) || j.CanaryFailed() || j.Canary != nil && j.Canary.Verdict.Paused && strings.HasPrefix(j.Canary.Verdict.Message, restarting)
 	units := j.Units
 	if j.Canary != nil {
 		units = j.Canary.Units

@@ -153,7 +153,7 @@ func (j *Judge) Survey(canaryNodes []string) (err error) {
 		if s.lacksPod() {
 			s.Refused = j.Refused[n.Name]
 		}
-		if s.IsCounted() {
+		if s.IsCounted() && !s.IsMisplaced() {
 			j.counts(s.Want.Name).Desired++
 		}
 		j.States = append(j.States, s)
@@ -214,7 +214,9 @@ func (s *NodeState) assign(j *Judge, pods []*corev1.Pod) {
 	}
 	if s.Outdated != nil && !s.Recreated {
 		s.WasOnlyCanary = j.isOnlyCanary(s.Outdated)
-		j.counts(ReplicaSetOf(s.Outdated.Pod)).add(s.Outdated)
+		if !s.IsMisplaced() {
+			j.counts(ReplicaSetOf(s.Outdated.Pod)).add(s.Outdated)
+		}
 	}
 }
 
@@ -357,6 +359,11 @@ func (s *NodeState) claim() int {
 // may have a pod there.
 func (s *NodeState) IsCounted() bool {
 	return s.Placement.Create || s.Current != nil || s.Outdated != nil && s.Placement.Keep
+}
+
+// IsMisplaced reports whether the node has only an outdated pod, and may not get another one. The pod stays, and the status does not count it.
+func (s *NodeState) IsMisplaced() bool {
+	return s.Outdated != nil && s.Current == nil && !s.Placement.Create && s.NodeProblem == ""
 }
 
 // lacksPod reports whether a pod of the wanted revision is missing.

@@ -6,12 +6,14 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
 	edsv1 "moult.dev/moult/api/datadoghq/v1alpha1"
+	"moult.dev/moult/api/v1alpha1"
 )
 
 // What a DaemonSet keeps on nodes that the ExtendedDaemonSet does not select is none of its business.
@@ -45,6 +47,21 @@ func TestCountBesideALargerDaemonSet(t *testing.T) {
 	p.DecideCanary()
 	if len(p.Canary.Units) != 2 {
 		t.Errorf("it is to come to %d nodes", len(p.Canary.Units))
+	}
+}
+
+// A node that may not get the new pod keeps the old one, and does not count.
+func TestStatusOfAMisplacedPod(t *testing.T) {
+	w := newWorld(3).has("new", nil, 0, 1).has("old", nil, 2)
+	w.nodes[2].Spec.Taints = []corev1.Taint{{Key: "dedicated", Effect: corev1.TaintEffectNoSchedule}}
+	p := w.look(t)
+	p.Summarize("", nil)
+	s := &p.EDS.Status
+	if !edsv1.IsConditionTrue(s.Conditions, edsv1.ConditionReady) || s.Desired != 2 || s.Current != 2 || s.UpToDate != 2 {
+		t.Errorf("%+v", s)
+	}
+	if len(s.Waiting) != 1 || s.Waiting[0].Reason != v1alpha1.ReasonNodeUnfit {
+		t.Errorf("waiting are %+v", s.Waiting)
 	}
 }
 
