@@ -51,7 +51,7 @@ Where the help of a flag shows [$NAME], an environment variable may be used in p
 func (s *settings) host(protocol v1alpha1.HostProtocol, value string) (host.Host, error) {
 	switch {
 	case value == v1alpha1.InterfaceSentinel:
-		return host.NewSentinel(s.sentinel)
+		return host.NewSentinel(s.sentinel), nil
 	case value == v1alpha1.InterfaceUpdateAPI:
 		return host.NewUpdateAPI(s.socket, s.sentinel.BootIDFile), nil
 	case strings.HasPrefix(protocol.InterfaceLabel, "thar.amazonaws.com/"):

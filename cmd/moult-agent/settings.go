@@ -39,8 +39,8 @@ const (
 	rootDogswatch    = "/.thar/rootfs"
 )
 
-// defaultSignal makes systemd reboot.
-const defaultSignal = "SIGRTMIN+5"
+// defaultSignal is SIGRTMIN+5, which makes systemd reboot. No signal has a higher number than lastSignal.
+const defaultSignal, lastSignal = 39, 64
 
 // The ways to reboot a host with a sentinel.
 const (
@@ -103,8 +103,8 @@ func (s *settings) bind(flags *pflag.FlagSet) {
 	flags.Var((*command)(&s.sentinel.Command), "reboot-sentinel-command",
 		`command on the host that ends with 0 when a reboot is needed, in place of the file; words, or a JSON list such as ["sh","-c","..."]`)
 	flags.Var((*command)(&s.sentinel.RebootCommand), "reboot-command", `command on the host that reboots it; words, or a JSON list such as ["sh","-c","..."]`)
-	flags.StringVar(&s.sentinel.RebootSignal, "reboot-signal", "",
-		"signal to process 1 of the host that reboots it, such as "+defaultSignal+", in place of the command")
+	flags.IntVar(&s.sentinel.RebootSignal, "reboot-signal", 0,
+		"number of a signal to process 1 of the host that reboots it, such as 39 (SIGRTMIN+5), in place of the command")
 	flags.StringVar(&s.rebootMethod, "reboot-method", "", "command or signal (default: signal if there is one, else command)")
 	flags.BoolVar(&s.controller, "controller", false, "")
 	for _, name := range []string{"agent", "debug", "skip-mitigation"} {
@@ -153,10 +153,11 @@ func (s *settings) complete() error {
 		"kured's manifests mount the host's /var/run at /sentinel, so write /var/run%s", strings.TrimPrefix(s.sentinel.File, "/sentinel"))
 	require(s.agent.CheckInterval >= time.Second, "--check-interval must be 1s or more, not %s", s.agent.CheckInterval)
 	require(s.agent.RebootGrace >= time.Second, "--reboot-grace must be 1s or more, not %s", s.agent.RebootGrace)
+	require(s.sentinel.RebootSignal >= 0 && s.sentinel.RebootSignal <= lastSignal, "--reboot-signal must be 1 to %d, not %d", lastSignal, s.sentinel.RebootSignal)
 	switch s.rebootMethod {
 	case "":
 	case byCommand:
-		s.sentinel.RebootSignal = ""
+		s.sentinel.RebootSignal = 0
 	case bySignal:
 		s.sentinel.RebootSignal = cmp.Or(s.sentinel.RebootSignal, defaultSignal)
 	default:

@@ -46,6 +46,7 @@ func TestCommandLines(t *testing.T) {
 		"run --node-name n1 --kubeconfig none":  "finding the API server (is $KUBECONFIG set?), stat none",
 		"run --node-name n1 --check-interval=0": "--check-interval must be 1s or more, not 0s",
 		"run --node-name n1 --reboot-grace=1ms": "--reboot-grace must be 1s or more, not 1ms",
+		"run --node-name n1 --reboot-signal=65": `--reboot-signal must be 1 to 64, not 65`,
 		"run --node-name n1 --reboot-method=x":  `--reboot-method must be command or signal, not "x"`,
 		"run --node-name n1 more":               `unknown command "more"`,
 		"walk":                                  `unknown command "walk"`,
@@ -91,9 +92,9 @@ func TestSettings(t *testing.T) {
 	type chosen struct {
 		Node, File      string
 		Command, Reboot command
-		Signal          string
+		Signal          int
 	}
-	usual := func(node, signal string) chosen {
+	usual := func(node string, signal int) chosen {
 		return chosen{node, host.DefaultSentinelFile, nil, host.DefaultRebootCommand, signal}
 	}
 	for name, tc := range map[string]struct {
@@ -102,29 +103,29 @@ func TestSettings(t *testing.T) {
 		want        chosen
 		err         string
 	}{
-		"defaults": {environment("NODE_NAME=n1"), "", usual("n1", ""), ""},
-		"brupop's": {environment("MY_NODE_NAME=n1"), "", usual("n1", ""), ""},
+		"defaults": {environment("NODE_NAME=n1"), "", usual("n1", 0), ""},
+		"brupop's": {environment("MY_NODE_NAME=n1"), "", usual("n1", 0), ""},
 		"kured's": {
 			environment("KURED_NODE_ID=n1", "KURED_REBOOT_SENTINEL=/s", "KURED_REBOOT_SENTINEL_COMMAND=needs -r", "KURED_REBOOT_COMMAND=/sbin/reboot"), "",
-			chosen{"n1", "/s", command{"needs", "-r"}, command{"/sbin/reboot"}, ""}, "",
+			chosen{"n1", "/s", command{"needs", "-r"}, command{"/sbin/reboot"}, 0}, "",
 		},
-		"kured's signal":          {environment("NODE_NAME=n1", "KURED_REBOOT_METHOD=signal"), "", usual("n1", "SIGRTMIN+5"), ""},
-		"kured's own signal":      {environment("NODE_NAME=n1", "KURED_REBOOT_METHOD=signal", "KURED_REBOOT_SIGNAL=39"), "", usual("n1", "39"), ""},
-		"a signal that is unused": {environment("NODE_NAME=n1", "KURED_REBOOT_METHOD=command", "KURED_REBOOT_SIGNAL=39"), "", usual("n1", ""), ""},
+		"kured's signal":          {environment("NODE_NAME=n1", "KURED_REBOOT_METHOD=signal"), "", usual("n1", 39), ""},
+		"kured's own signal":      {environment("NODE_NAME=n1", "KURED_REBOOT_METHOD=signal", "KURED_REBOOT_SIGNAL=40"), "", usual("n1", 40), ""},
+		"a signal that is unused": {environment("NODE_NAME=n1", "KURED_REBOOT_METHOD=command", "KURED_REBOOT_SIGNAL=39"), "", usual("n1", 0), ""},
 		"a flag wins": {
 			environment("NODE_NAME=n1", "KURED_REBOOT_SENTINEL=/s"), "--node-name=n2 --reboot-sentinel-file=/f",
-			chosen{"n2", "/f", nil, host.DefaultRebootCommand, ""}, "",
+			chosen{"n2", "/f", nil, host.DefaultRebootCommand, 0}, "",
 		},
 		"a flag of kured": {
-			environment("NODE_NAME=n1"), "--reboot-sentinel=/f --reboot-signal=SIGINT", chosen{"n1", "/f", nil, host.DefaultRebootCommand, "SIGINT"}, "",
+			environment("NODE_NAME=n1"), "--reboot-sentinel=/f --reboot-signal=2", chosen{"n1", "/f", nil, host.DefaultRebootCommand, 2}, "",
 		},
-		"the first variable wins": {environment("MY_NODE_NAME=n2", "NODE_NAME=n1"), "", usual("n1", ""), ""},
-		"an empty one is none":    {environment("NODE_NAME=", "MY_NODE_NAME=n2"), "", usual("n2", ""), ""},
+		"the first variable wins": {environment("MY_NODE_NAME=n2", "NODE_NAME=n1"), "", usual("n1", 0), ""},
+		"an empty one is none":    {environment("NODE_NAME=", "MY_NODE_NAME=n2"), "", usual("n2", 0), ""},
 		"a list": {
 			environment("NODE_NAME=n1", `KURED_REBOOT_SENTINEL_COMMAND=["sh", "-c", "! needs -r"]`), `--reboot-command=["/sbin/reboot","-f"]`,
-			chosen{"n1", host.DefaultSentinelFile, command{"sh", "-c", "! needs -r"}, command{"/sbin/reboot", "-f"}, ""}, "",
+			chosen{"n1", host.DefaultSentinelFile, command{"sh", "-c", "! needs -r"}, command{"/sbin/reboot", "-f"}, 0}, "",
 		},
-		"an empty command is none": {environment("NODE_NAME=n1"), "--reboot-sentinel-command=", chosen{"n1", host.DefaultSentinelFile, command{}, host.DefaultRebootCommand, ""}, ""},
+		"an empty command is none": {environment("NODE_NAME=n1"), "--reboot-sentinel-command=", chosen{"n1", host.DefaultSentinelFile, command{}, host.DefaultRebootCommand, 0}, ""},
 		"a bad method":             {environment("NODE_NAME=n1", "KURED_REBOOT_METHOD=magic"), "", chosen{}, `--reboot-method must be command or signal, not "magic"`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -404,12 +404,9 @@ func TestDoubleSentinel(t *testing.T) {
 	}
 	t.Parallel()
 	d := startDouble(t, v1alpha1.InterfaceSentinel)
-	s, err := NewSentinel(SentinelOptions{
+	s := NewSentinel(SentinelOptions{
 		File: "/run/reboot-required", RebootCommand: []string{"systemctl", "reboot"}, Root: string(d.Root), BootIDFile: d.Root.Path(state.BootIDFile),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	checked(t, s, "", Offer{})
 	if err := d.NeedReboot(t.Context()); err != nil {
 		t.Fatal(err)

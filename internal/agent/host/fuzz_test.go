@@ -87,18 +87,6 @@ func FuzzOSRelease(f *testing.F) {
 	})
 }
 
-// FuzzParseSignal finds a signal that is none.
-func FuzzParseSignal(f *testing.F) {
-	for _, text := range []string{"SIGRTMIN+5", "9", "int", "SIGSIGINT", "RTMIN+31", "RTMIN+-34", "RTMIN+9223372036854775807", "-1", ""} {
-		f.Add(text)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		if s := parseSignal(text); s < 0 || s > lastRealTime {
-			t.Errorf("%q is signal %d", text, s)
-		}
-	})
-}
-
 // FuzzBrief finds output that is not shortened to one line.
 func FuzzBrief(f *testing.F) {
 	f.Add("a\nb")

@@ -60,8 +60,3 @@ func killInit(s syscall.Signal) error {
 	}
 	return unix.Kill(1, s)
 }
-
-// namedSignal is the signal with that name, such as "INT"; 0 if there is none.
-func namedSignal(name string) syscall.Signal {
-	return unix.SignalNum("SIG" + name)
-}

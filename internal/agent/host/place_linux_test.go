@@ -65,10 +65,7 @@ func TestMountNamespace(t *testing.T) {
 
 	_, err = place{mounts: "/proc/self/ns/none"}.exists(dir)
 	failing(t, err, "opening /proc/self/ns/none")
-	s, err := NewSentinel(SentinelOptions{File: filepath.Join(dir, "needed")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := NewSentinel(SentinelOptions{File: filepath.Join(dir, "needed")})
 	if s.at.mounts != initMounts {
 		t.Errorf("the sentinel looks at %+v", s.at)
 	}
@@ -114,14 +111,11 @@ func TestChroot(t *testing.T) {
 	if err := os.Symlink("/run", filepath.Join(root, "var/run")); err != nil {
 		t.Fatal(err)
 	}
-	s, err := NewSentinel(SentinelOptions{Root: root})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := NewSentinel(SentinelOptions{Root: root})
 	if offer, err := s.Check(t.Context()); !offer.Available || err != nil {
 		t.Errorf("the sentinel says %+v, %v", offer, err)
 	}
-	_, err = s.at.run(t.Context(), "/bin/none")
+	_, err := s.at.run(t.Context(), "/bin/none")
 	failing(t, err, "running /bin/none, fork/exec /bin/none: no such file or directory")
 	_, err = place{root: filepath.Join(root, "none")}.exists("/")
 	failing(t, err, "entering "+root+"/none, no such file or directory")

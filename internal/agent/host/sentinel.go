@@ -7,8 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 )
@@ -28,8 +26,8 @@ type SentinelOptions struct {
 	Command []string
 	// RebootCommand and its arguments reboot the host. Default DefaultRebootCommand.
 	RebootCommand []string
-	// RebootSignal, if given, is sent to the host's process 1 instead: a number, or a name such as "SIGRTMIN+5". It needs hostPID.
-	RebootSignal string
+	// RebootSignal, if not 0, is the number of a signal that is sent to the host's process 1 instead. It needs hostPID.
+	RebootSignal int
 	// Root is a directory in which the host's root is mounted. Commands run in a chroot there, which needs CAP_SYS_CHROOT. Empty: they
 	// run in the mount namespace of the host's process 1, which needs hostPID, CAP_SYS_ADMIN, CAP_SYS_CHROOT and CAP_SYS_PTRACE.
 	Root string
@@ -43,15 +41,14 @@ type Sentinel struct {
 	boot
 	options SentinelOptions
 	at      place
-	signal  syscall.Signal
 	// checkLimit is how long the sentinel command may take.
 	checkLimit time.Duration
 }
 
 var _ Host = (*Sentinel)(nil)
 
-// NewSentinel makes a Sentinel. It fails if the signal is not known.
-func NewSentinel(o SentinelOptions) (*Sentinel, error) {
+// NewSentinel makes a Sentinel.
+func NewSentinel(o SentinelOptions) *Sentinel {
 	o.File = cmp.Or(o.File, DefaultSentinelFile)
 	if len(o.RebootCommand) == 0 {
 		o.RebootCommand = DefaultRebootCommand
@@ -60,32 +57,7 @@ func NewSentinel(o SentinelOptions) (*Sentinel, error) {
 	if o.Root == "" {
 		s.at = place{mounts: initMounts}
 	}
-	if s.signal = parseSignal(o.RebootSignal); s.signal == 0 && o.RebootSignal != "" {
-		return nil, fmt.Errorf("there is no signal %q: write a number, or a name such as SIGRTMIN+5 or SIGINT", o.RebootSignal)
-	}
-	return s, nil
-}
-
-// The first and the last real-time signal, as the C library counts them.
-const (
-	firstRealTime = 34
-	lastRealTime  = 64
-)
-
-// parseSignal reads the number or the name of a signal; 0 if there is none.
-func parseSignal(text string) syscall.Signal {
-	name := strings.TrimPrefix(strings.ToUpper(text), "SIG")
-	n, err := strconv.Atoi(name)
-	if offset, ok := strings.CutPrefix(name, "RTMIN+"); ok {
-		n, err = strconv.Atoi(offset)
-		n += firstRealTime
-	} else if err != nil {
-		return namedSignal(name)
-	}
-	if err != nil || n < 1 || n > lastRealTime {
-		return 0
-	}
-	return syscall.Signal(n)
+	return s
 }
 
 // Version is empty, because these hosts have no version names.
@@ -135,8 +107,8 @@ func (s *Sentinel) Reboot(ctx context.Context) error {
 	if err := s.Prepare(ctx, ""); err != nil {
 		return err
 	}
-	if s.signal != 0 {
-		return killInit(s.signal)
+	if signal := s.options.RebootSignal; signal != 0 {
+		return killInit(syscall.Signal(signal))
 	}
 	return s.at.reboot(ctx, s.options.RebootCommand...)
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -15,11 +14,7 @@ import (
 func local(t *testing.T, o SentinelOptions) *Sentinel {
 	t.Helper()
 	o.Root = "/"
-	s, err := NewSentinel(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return NewSentinel(o)
 }
 
 func TestSentinelFile(t *testing.T) {
@@ -111,19 +106,5 @@ func TestSentinelReboot(t *testing.T) {
 	failing(t, s.Reboot(t.Context()), "it no longer needs a reboot")
 	if _, err := os.Stat(rebooted); err == nil {
 		t.Error("it was rebooted all the same")
-	}
-}
-
-func TestParseSignal(t *testing.T) {
-	for text, want := range map[string]syscall.Signal{
-		"39": 39, "SIGRTMIN+5": 39, "RTMIN+5": 39, "rtmin+5": 39, "SIGINT": syscall.SIGINT, "INT": syscall.SIGINT, "term": syscall.SIGTERM, "2": 2,
-		"0": 0, "65": 0, "-1": 0, "RTMIN5": 0, "RTMIN+31": 0, "RTMIN+x": 0, "": 0, "SIG": 0, "SIGNONE": 0,
-	} {
-		if got := parseSignal(text); got != want {
-			t.Errorf("%q is %d; want %d", text, got, want)
-		}
-	}
-	if _, err := NewSentinel(SentinelOptions{RebootSignal: "SIGNONE"}); err == nil {
-		t.Error("SIGNONE is taken")
 	}
 }
