@@ -77,7 +77,9 @@ func unfitReason(g *types.AutoScalingGroup) string {
 		return "it has a warm pool, whose machines may be of another image"
 	case hasWeights(g):
 		return "its capacity is no number of machines: it has weights, or a capacity type other than units"
-	case slices.ContainsFunc(overrides(g), isOwn):
+	case slices.ContainsFunc(overrides(g), func(o types.LaunchTemplateOverrides) bool {
+		return o.LaunchTemplateSpecification != nil || aws.ToString(o.ImageId) != ""
+	}):
 		return "an override of its mixed instances policy has a launch template or an image of its own: make a group of each"
 	case mixesSpot(g):
 		return "its mixed instances policy has on-demand and spot instances, to which AWS offers no safe way to add one: make a group of each"
@@ -88,11 +90,6 @@ func unfitReason(g *types.AutoScalingGroup) string {
 		}
 	}
 	return ""
-}
-
-// isOwn reports whether machines of an override are made of something else than the group's launch template.
-func isOwn(o types.LaunchTemplateOverrides) bool {
-	return o.LaunchTemplateSpecification != nil || aws.ToString(o.ImageId) != ""
 }
 
 func hasWeights(g *types.AutoScalingGroup) bool {

@@ -93,7 +93,9 @@ func unfitReason(set *armcompute.VirtualMachineScaleSet) string {
 	p := set.Properties
 	policy := cloud.Value(p.UpgradePolicy)
 	mode := cloud.Value(policy.Mode)
-	switch {
+	switch _, ofAKS := tagOf(set, "aks-managed-poolName"); {
+	case ofAKS:
+		return "it is a node pool of AKS, which alone may change it"
 	case mode != "" && mode != armcompute.UpgradeModeManual:
 		return fmt.Sprintf("its upgrade policy is %s, so that Azure replaces or updates machines by itself: it must be Manual", mode)
 	case cloud.Value(cloud.Value(policy.AutomaticOSUpgradePolicy).EnableAutomaticOSUpgrade):

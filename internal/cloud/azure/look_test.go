@@ -40,6 +40,8 @@ func TestDescribe(t *testing.T) {
 			edit: func(s *clouds.Set) { s.Image = "/CommunityGalleries/g/Images/i/Versions/2" },
 			want: func(s *cloud.Set) { s.Image, s.ImageName = "/CommunityGalleries/g/Images/i/Versions/2", "2" },
 		},
+		"of AKS": {edit: func(s *clouds.Set) { s.Max, s.Tags = 0, map[string]string{"aks-managed-poolName": "p", "max": "9"} },
+			want: func(s *cloud.Set) { s.Max = 9 }, unfit: "it is a node pool of AKS"},
 		"automatic":   {edit: setting("upgrade", "Automatic"), unfit: "its upgrade policy is Automatic"},
 		"rolling":     {edit: setting("upgrade", "Rolling"), unfit: "its upgrade policy is Rolling"},
 		"os upgrades": {edit: setting("osUpgrades", "true"), unfit: "automatic OS upgrades are on"},
