@@ -79,10 +79,10 @@ func within(timeout *time.Duration, run func(*cobra.Command, []string) error) fu
 		ctx, cancel := context.WithTimeoutCause(cmd.Context(), *timeout, passed)
 		defer cancel()
 		cmd.SetContext(ctx)
-		if err := run(cmd, args); err == nil || errors.Is(err, passed) || !errors.Is(context.Cause(ctx), passed) {
+		if err := run(cmd, args); !errors.Is(context.Cause(ctx), passed) {
 			return err
 		}
-		return passed // Some clients return an error of their own then.
+		return passed // Some clients return an error of their own then, and a watch none.
 	}
 }
 

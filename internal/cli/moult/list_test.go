@@ -125,6 +125,10 @@ func TestTimeout(t *testing.T) {
 		<-cmd.Context().Done()
 		return errors.New("a client's own error")
 	}
+	watches := func(cmd *cobra.Command, _ []string) error {
+		<-cmd.Context().Done()
+		return nil
+	}
 	fails := func(*cobra.Command, []string) error { return errors.New("it broke") }
 	for name, tc := range map[string]struct {
 		timeout time.Duration
@@ -132,9 +136,10 @@ func TestTimeout(t *testing.T) {
 		want    string
 		code    int
 	}{
-		"passed": {time.Nanosecond, waits, "--timeout 1ns has passed", exitTimeout},
-		"failed": {time.Hour, fails, "it broke", 0},
-		"none":   {0, fails, "it broke", 0},
+		"passed":  {time.Nanosecond, waits, "--timeout 1ns has passed", exitTimeout},
+		"a watch": {time.Nanosecond, watches, "--timeout 1ns has passed", exitTimeout},
+		"failed":  {time.Hour, fails, "it broke", 0},
+		"none":    {0, fails, "it broke", 0},
 	} {
 		cmd := &cobra.Command{}
 		cmd.SetContext(t.Context())

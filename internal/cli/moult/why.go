@@ -34,7 +34,7 @@ While the node waits, its place in the order and every check follow: ✓ passed,
 }
 
 func (c *command) why(ctx context.Context, src *source.Source, node source.Target, output *flags.Output) error {
-	src.Namespace = "" // Rollouts of any namespace may select the node.
+	src.Own, src.Namespace = src.Namespace, "" // Rollouts of any namespace may select the node.
 	now := c.clock.Now()
 	cluster, err := src.ReadNamed(ctx, source.Target{}, node.Name, nil, now)
 	if err == nil && cluster.Nodes() == nil {
