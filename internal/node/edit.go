@@ -164,7 +164,7 @@ func Excluding(n *corev1.Node, by string) {
 	}
 }
 
-// include removes the label and its mark, if the rollout releases the node and the mark names this rollout.
+// include removes the label and its mark, if the node is schedulable again or released, and the mark names this rollout.
 // It also removes a mark without the label: a later label would not be the rollout's.
 func include(n *corev1.Node, by string, releases bool) {
 	_, excluded := n.Labels[corev1.LabelNodeExcludeBalancers]
