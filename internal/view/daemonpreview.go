@@ -40,6 +40,9 @@ func (d *daemonSet) preview(s Supposition) Preview {
 		d.survey(d.CanaryNodes())
 		v.Canary = d.pickCanary()
 		canary = v.Canary.Nodes
+		if d.EDS.Spec.Strategy.Canary.ValidationMode == "" && d.EDS.Status.Canary == nil {
+			v.Notes = append(v.Notes, "The canary's validationMode is not set: it is taken as auto, unless the operator has --eds-validation-mode=manual.")
+		}
 		if len(canary) < v.Canary.Wanted {
 			v.Notes = append(v.Notes, fmt.Sprintf("The canary wants %s, and only %d are ready, schedulable, unclaimed and fit.", rollout.NodeCount(v.Canary.Wanted), len(canary)))
 		}

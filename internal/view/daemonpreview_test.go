@@ -47,7 +47,7 @@ func another(f *farm) { f.eds.Spec.Template = template("newest") }
 
 func withCanary(nodes int32, change ...func(*edsv1.ExtendedDaemonSetSpecStrategyCanary)) func(*farm) {
 	return func(f *farm) {
-		c := &edsv1.ExtendedDaemonSetSpecStrategyCanary{Replicas: ptr.To(intstr.FromInt32(nodes))}
+		c := &edsv1.ExtendedDaemonSetSpecStrategyCanary{Replicas: ptr.To(intstr.FromInt32(nodes)), ValidationMode: edsv1.ValidationModeAuto}
 		for _, how := range change {
 			how(c)
 		}
@@ -75,6 +75,10 @@ func TestPreviewDaemonSet(t *testing.T) {
 			farm: newFarm(4, byName, another, withCanary(2)).has("new", nil, 0, 1, 2, 3), turn: time.Minute,
 			steps:  "canary:n0 +0s, canary:n1 +0s, remainder:n2 WavePending +11m0s, remainder:n3 WavePending +11m0s",
 			canary: []string{"n0", "n1"}, end: 12 * time.Minute,
+		},
+		"in the operator's validation mode": {
+			farm:  newFarm(1, another, withCanary(1, func(c *edsv1.ExtendedDaemonSetSpecStrategyCanary) { c.ValidationMode = "" })).has("new", nil, 0),
+			steps: "canary:n0", canary: []string{"n0"}, notes: 1,
 		},
 		"with waves after the canary": {
 			farm: newFarm(4, byName, another, withCanary(1), func(f *farm) {
