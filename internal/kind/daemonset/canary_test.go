@@ -89,6 +89,7 @@ func TestDecideOnCanary(t *testing.T) {
 		"also where the pod is no one's":                                {func() *world { return halfway().has("new", nil, 0).has("old", nil, 2, 3).has("old", orphan, 1) }, "WavePending n1"},
 		"but a node without a pod gets one":                             {func() *world { return halfway().has("new", nil, 0, 2).has("old", nil, 3) }, "create n1; WavePending n2"},
 		"a pod of the active revision gets its node's other resources":  {func() *world { return halfway().has("new", nil, 0).has("old", overridden, 1, 2, 3) }, "replace n2/old,n3/old; MaxConcurrent n1"},
+		"but not before the canary's pod is replaced":                   {func() *world { return newWorld(4).trying().has("old", overridden, 0, 1, 2, 3) }, "replace n0/old; MaxConcurrent n1; SlowStart n2,n3"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := tc.world().lookCanary(t).show(); got != tc.want {

@@ -23,6 +23,8 @@ import (
 type Limits struct {
 	// Creation is how many pods may be in creation, and Creating how many are. Missing is on how many nodes a pod is still missing.
 	Creation, Creating, Missing int
+	// AfterCanary is set while pods of the canary are replaced: budgets do not count these yet, so no other pod is.
+	AfterCanary bool
 	// NextCreation is when Creation grows, or zero.
 	NextCreation time.Time
 }
@@ -57,6 +59,7 @@ func (j *Judge) Decide() {
 		}
 		j.relabel(s)
 	}
+	j.Limits.AfterCanary = len(j.Actions.Replace) > 0
 	j.Rolling = j.rollingStrategy()
 	j.decideRollingUpdate()
 	j.replaceOutdated()
@@ -278,6 +281,9 @@ func (j *Judge) Room() (n int, message string) {
 	if next := j.nextBatch(); j.Now.Before(next) {
 		return 0, fmt.Sprintf("spec.strategy.reconcileFrequency is %s: the next pods are replaced at %s",
 			j.batchInterval(), next.UTC().Format(time.RFC3339))
+	}
+	if j.Limits.AfterCanary {
+		return 0, "pods of the canary are replaced first"
 	}
 	used := j.Limits.Creating + j.Limits.Missing
 	return max(0, j.Limits.Creation-used), fmt.Sprintf("%d pods are in creation or missing, and the slow start allows %d now", used, j.Limits.Creation)
