@@ -165,7 +165,8 @@ func (j *Judge) JudgeCanaryPods() {
 			nodes = append(nodes, s)
 		}
 	}
-	if !h.SoakEnds.IsZero() && !slices.ContainsFunc(nodes, func(s *NodeState) bool { return !s.Current.Available() }) {
+	isCalm := !j.Now.Before(h.LastRestart.Add(ptr.Deref(j.Strategy.Canary.NoRestartsDuration, metav1.Duration{}).Duration))
+	if !h.SoakEnds.IsZero() && isCalm && !slices.ContainsFunc(nodes, func(s *NodeState) bool { return !s.Current.Available() }) {
 		h.SoakEnds = rollout.Later(h.SoakEnds, j.Now.Add(time.Second)) // A pass that comes late promotes it.
 	}
 	j.Canary.Verdict = JudgeCanary(j.Strategy.Canary, nodes, h, j.Now)
@@ -213,30 +214,41 @@ func (j *Judge) DecideCanary() {
 		Approved: rollout.Approvals(j.EDS.Annotations, j.EDS.Status.Approval), Claimless: true, SoakLast: true, Paused: j.Strategy.Paused,
 	}
 	c.Decision = rollout.Decide(c.Strategy, c.Units, j.Fleet, j.Now)
-	j.EDS.Status.Wave = c.Decision.Wave
 	j.WakeAt(c.Decision.Next)
 	for _, wait := range c.Decision.Waiting {
 		if wave.Nodes[wait.Node] {
 			c.Held = append(c.Held, wait)
 		}
 	}
-
 	w := c.Decision.Wave
+	isPast := w != nil && (w.Number != 1 || w.State == v1alpha1.WaveComplete) && len(wave.Nodes) > 0
 	reason, message := j.CanaryCheck()
-	c.Over = w != nil && (w.Number != 1 || w.State == v1alpha1.WaveComplete) && len(wave.Nodes) > 0 && allAvailable && reason == ""
-	if reason == "" {
-		return
+	c.Over = isPast && allAvailable && reason == ""
+	if isPast && reason != "" {
+		c.hold(wave, j.EDS.Status.Wave, reason, message, j.Now)
 	}
+	j.EDS.Status.Wave = c.Decision.Wave
 	if reason == v1alpha1.ReasonWaveSoaking && allAvailable {
 		j.WakeAt(c.Until)
 	}
-	var waiting []rollout.Wait
-	for _, node := range c.Decision.Start {
-		if !wave.Nodes[node] { // Those of the canary start now.
-			waiting = append(waiting, rollout.Wait{Node: node, Reason: reason, Message: message})
+}
+
+// hold keeps the canary in its wave, which soaks on, though the engine has passed it. The next decision asks again for all that ends the wave: its
+// nodes may become unhealthy, and the canary may come to need a person's approval.
+func (c *Canary) hold(wave rollout.Wave, before *v1alpha1.WaveStatus, reason v1alpha1.Reason, message string, now time.Time) {
+	w := *c.Decision.Wave
+	w.Name, w.Number, w.State, w.Message, w.ApproveWith = wave.Name, 1, v1alpha1.WaveSoaking, message, ""
+	w.Nodes, w.Updated = int32(len(wave.Nodes)), int32(len(wave.Nodes))
+	w.Since = metav1.Time{Time: now.UTC().Truncate(time.Second)}
+	if before != nil && before.Number == 1 && before.Revision == w.Revision && before.State == v1alpha1.WaveSoaking {
+		w.Since = before.Since
+	}
+	c.Decision.Wave, c.Decision.Waiting = &w, slices.Clone(c.Held)
+	for i := range c.Units {
+		if node := c.Units[i].Node; !wave.Nodes[node] {
+			c.Decision.Waiting = append(c.Decision.Waiting, rollout.Wait{Node: node, Reason: reason, Message: message})
 		}
 	}
-	c.Decision.Waiting = append(waiting, c.Decision.Waiting...)
 }
 
 // CanaryCheck says why the canary is not promoted though its wave is over. The reason is "" if nothing prevents it.

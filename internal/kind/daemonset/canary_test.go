@@ -172,6 +172,17 @@ func TestCanaryTimeout(t *testing.T) {
 		"another node than the canary's is no cause": {func(w *world) { w.down(1) }, true},
 		"not while it soaks":                         {func(w *world) { w.soaksSince(10*time.Minute, 9*time.Minute) }, false},
 		"but when it has soaked":                     {func(w *world) { w.soaksSince(10*time.Minute, 11*time.Minute) }, true},
+		"not in the pass that promotes it": {func(w *world) {
+			w.pods = nil
+			w.has("new", nil, 0).soaksSince(10*time.Minute, 11*time.Minute)
+		}, false},
+		"but while a restart holds it": {func(w *world) {
+			w.pods = nil
+			w.has("new", nil, 0).soaksSince(10*time.Minute, 11*time.Minute)
+			w.sets[1].Status.Conditions = append(w.sets[1].Status.Conditions, edsv1.Condition{
+				Type: edsv1.ConditionPodRestarting, Status: metav1.ConditionTrue, LastTransitionTime: ago(time.Minute), LastUpdateTime: ago(time.Minute),
+			})
+		}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(2).trying().has("new", unready, 0).has("old", nil, 1)

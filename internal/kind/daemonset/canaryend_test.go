@@ -73,6 +73,46 @@ func TestOver(t *testing.T) {
 	}
 }
 
+// A canary that has soaked and is held stays in its wave. So it is asked again for all that ends the wave, such as an approval that it needs by then.
+func TestHeldCanaryStaysInItsWave(t *testing.T) {
+	for name, hold := range map[string]func(*world){
+		"by a pause": func(w *world) { w.eds.Annotations = map[string]string{edsv1.AnnotationCanaryPaused: edsv1.True} },
+		"by a restart": func(w *world) {
+			s := &w.pods[0].Status.ContainerStatuses[0]
+			s.RestartCount, s.State.Running.StartedAt = 1, ago(4*time.Minute)
+			s.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{FinishedAt: ago(4 * time.Minute)}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := soaking().has("new", nil, 0).has("old", nil, 1, 2)
+			decide := func() *Judge {
+				j := w.begin(t)
+				j.StartCanary()
+				j.JudgeCanaryPods()
+				j.DecideCanary()
+				w.eds.Status.Wave = j.EDS.Status.Wave
+				return j
+			}
+			before := w.eds.Status.Wave.Since
+			hold(w)
+			j := decide()
+			if got := j.EDS.Status.Wave; j.Canary.Over || got.Number != 1 || got.State != v1alpha1.WaveSoaking || !got.Since.Equal(&before) || got.Nodes != 1 {
+				t.Fatalf("over %t, wave %+v", j.Canary.Over, got)
+			}
+			reason, message := j.CanaryCheck()
+			if got := j.Canary.Decision.Waiting; len(got) != 2 || got[0].Reason != reason || got[1].Reason != reason || got[1].Message != message {
+				t.Errorf("nodes wait for %+v", got)
+			}
+			canary := &w.eds.Spec.Strategy.Canary
+			(*canary).ValidationMode, (*canary).Duration, (*canary).NoRestartsDuration = edsv1.ValidationModeManual, nil, nil
+			w.eds.Annotations = nil
+			if j := decide(); j.Canary.Over || j.EDS.Status.Wave.State != v1alpha1.WaveWaitingForApproval {
+				t.Errorf("it needs an approval: over %t, wave %+v", j.Canary.Over, j.EDS.Status.Wave)
+			}
+		})
+	}
+}
+
 // on lets the canary run on these nodes.
 func (w *world) on(nodes ...string) *world {
 	w.eds.Status.Canary.Nodes = nodes
