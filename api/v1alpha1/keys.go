@@ -49,9 +49,11 @@ const (
 // kubectl moult notify --test.
 const AnnotationTestNotifications = "moult.dev/test-notifications"
 
-// TaintOutdatedSuffix is part of the key of the taint that strategy.taintOutdated puts on outdated nodes:
-// KIND.outdated.moult.dev/NAME, with the kind in lower case.
+// TaintOutdatedSuffix is part of TaintOutdated.
 const TaintOutdatedSuffix = ".outdated." + GroupName
+
+// TaintOutdated is the taint that strategy.taintOutdated puts on outdated nodes. KIND is plan or noderollout, NAME the rollout's.
+func TaintOutdated(kind, name string) string { return kind + TaintOutdatedSuffix + "/" + name }
 
 // Keys that Moult puts on the objects it creates.
 const (

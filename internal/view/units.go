@@ -256,6 +256,9 @@ func (c *Cluster) describe(nr *v1alpha1.NodeRollout, invalid error, preview *Sup
 		complete: meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReady),
 		stalled:  meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionStalled),
 	}
+	if c := u.conditions.complete; c != nil && len(s.ScaleSets) == 0 && slices.Contains(machineReasons, v1alpha1.Reason(c.Reason)) {
+		u.conditions.message = c.Message // No scale set shows it.
+	}
 	if c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionAgentsBounded); c != nil && c.Status == metav1.ConditionFalse {
 		u.described.PolicyMissing = c.Message
 	}

@@ -34,7 +34,10 @@ func NewCommand(clk clock.WithTicker, streams genericiooptions.IOStreams, cluste
 	c := &command{streams, clk, cluster}
 	root := newRoot("kubectl-eds", "Show and steer ExtendedDaemonSets")
 	root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl eds"}
-	canary := &cobra.Command{Use: "canary", Short: "Show and steer the canary of an ExtendedDaemonSet"}
+	canary := &cobra.Command{
+		Use: "canary", Short: "Show and steer the canary of an ExtendedDaemonSet",
+		Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
 	canary.AddCommand(c.newCanaryPods())
 	root.AddCommand(canary, c.newGet(), c.newGetERS(), c.newPods(), c.newHistory(), c.newDiff(), c.newWait(), c.newRollback())
 	for i := range verbs {

@@ -90,6 +90,7 @@ func (c *command) awaitTest(ctx context.Context, src *source.Source, namespace s
 		if err != nil {
 			return false, fmt.Errorf("asking the operator for a test, %w", err)
 		}
+		result = notification.TestResult{} // The answer of the test before may have had more fields.
 		return json.Unmarshal([]byte(m.Data[notification.KeyTest]), &result) == nil && result.Of == of, nil
 	})
 	return result, err

@@ -127,7 +127,7 @@ func drawPlace(l *text.Lines, p *view.Part) {
 	}
 	l.Add(
 		text.Plain.Format("  number %d of %d that wait for a start", p.Place, p.Asking), text.Plain.When(p.Wave != "", ", in wave %s", p.Wave),
-		text.Plain.When(len(p.Ahead) > 0, "; before it %s", strings.Join(p.Ahead[:min(len(p.Ahead), few)], ", ")),
+		text.Plain.When(len(p.Ahead) > 0, "; before it %s", text.Some(few, p.Ahead, ", ")),
 	)
 	l.AddWhen(p.Note != "", text.Dim.Of("  ("+p.Note+")"))
 }
@@ -247,7 +247,7 @@ func drawHost(l *text.Lines, h *view.Host, now time.Time) {
 	l.Add(
 		text.Plain.Of("  host "), text.Plain.When(h.Version != "", "runs %s, ", h.Version),
 		text.Plain.When(h.Previous != "" && h.Previous != h.Version, "ran %s before, ", h.Previous), text.Plain.Of(offers),
-		text.Plain.When(h.Checked != nil, ", checked %s ago", text.Since(h.Checked, now)),
+		text.Plain.When(h.Checked != nil, ", unchanged for %s", text.Since(h.Checked, now)),
 		text.Plain.Format("; interface %s (%s)", h.Interface, h.Label),
 	)
 

@@ -169,7 +169,7 @@ func (c *Controller) read(ctx context.Context, key types.NamespacedName) (p *upg
 // clear removes the taint, Jobs and claims of a deleted Plan of this name. It removes a claim only when the Jobs and their pods are gone. It
 // also deletes Jobs whose node is gone. live is the UID of the present Plan, or "" if there is none.
 func (c *Controller) clear(ctx context.Context, key types.NamespacedName, live types.UID, s snapshot) error {
-	errs := c.Clear(ctx, plan.HolderOf(key.Namespace, key.Name), plan.TaintOf(key.Name), live, &s.Snapshot, func(n *corev1.Node, claim v1alpha1.Claim) error {
+	errs := c.Clear(ctx, plan.HolderOf(key.Namespace, key.Name), v1alpha1.TaintOutdated("plan", key.Name), live, &s.Snapshot, func(n *corev1.Node, claim v1alpha1.Claim) error {
 		isOfLive := func(j *batchv1.Job) bool {
 			owner := metav1.GetControllerOf(j)
 			return live != "" && owner != nil && owner.UID == live

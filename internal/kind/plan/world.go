@@ -101,16 +101,13 @@ func IsWindows(n *corev1.Node) bool { return n.Labels[corev1.LabelOSStable] == "
 // HolderOf is the name of a Plan in claims.
 func HolderOf(namespace, name string) string { return "Plan/" + namespace + "/" + name }
 
-// TaintOf is the key of the taint of nodes that a Plan has not updated yet.
-func TaintOf(name string) string { return "plan" + v1alpha1.TaintOutdatedSuffix + "/" + name }
-
 // SelectorError is a node selector that can't be read. system-upgrade-controller has an Event of its own for it.
 type SelectorError struct{ error }
 
 // NewWorld reads a Plan's spec. The error says what is invalid in it. Its methods read the version and the hash from the Plan's status.
 func NewWorld(p *upgradev1.Plan) (*World, error) {
 	w := &World{
-		Plan: p, Holder: HolderOf(p.Namespace, p.Name), Taint: TaintOf(p.Name), Label: upgradev1.LabelPlanHash(p.Name), Selector: labels.Nothing(),
+		Plan: p, Holder: HolderOf(p.Namespace, p.Name), Taint: v1alpha1.TaintOutdated("plan", p.Name), Label: upgradev1.LabelPlanHash(p.Name), Selector: labels.Nothing(),
 	}
 	return w, w.parse()
 }
