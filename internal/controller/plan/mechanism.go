@@ -56,7 +56,7 @@ func (j jobs) Start(t *plan.Unit) *turn.Write {
 	if t.Step != nodeturn.StepAdopt {
 		write.Then = func() { t.Job, t.Pending = nil, true }
 		// The label is of the revision to which the turn returns. A selector may want it to exist, or not to exist.
-		if _, labelled := t.Node.Labels[j.w.Label]; labelled && j.w.Plan.Status.RolledBack != nil {
+		if t.Node.Labels[j.w.Label] == j.w.Plan.Status.LatestHash {
 			write.Also = []node.Also{node.Labelling(map[string]*string{j.w.Label: ptr.To("")})}
 		}
 	}

@@ -114,6 +114,36 @@ func TestRollbackIsTakenBack(t *testing.T) {
 	}
 }
 
+// A node in a turn to a version that a person takes back may have that version, whatever its label says: it runs the Job of the version before.
+func TestVersionIsTakenBack(t *testing.T) {
+	back := func(p *upgradev1.Plan) { p.Spec.Version = "v1" }
+	halted := func(t *testing.T) *cluster {
+		t.Helper()
+		return halfway(t, func(p *upgradev1.Plan) { p.Spec.Strategy.Rollback = false })
+	}
+	t.Run("where the turn has failed", func(t *testing.T) {
+		c := halted(t)
+		c.change(back)
+		c.runs("v1", "node-1", "node-2", "node-3")
+		c.endAll("succeeded", "node-1", "node-2", "node-3")
+		c.expect("", "", "node-1 node-2 node-3")
+	})
+	t.Run("where its Job runs", func(t *testing.T) {
+		c := halted(t)
+		c.change(func(p *upgradev1.Plan) { p.Spec.Version = "v3" })
+		c.runs("v3", "node-1", "node-2", "node-3")
+		c.change(back)
+		c.runs("v1", "node-1", "node-2", "node-3")
+		c.expect("node-1 node-2 node-3", "node-1 node-2 node-3", "")
+	})
+	t.Run("not while it is paused", func(t *testing.T) {
+		c := halted(t)
+		c.change(func(p *upgradev1.Plan) { p.Spec.Version = "v3" })
+		c.change(func(p *upgradev1.Plan) { back(p); p.Spec.Strategy.Paused = true })
+		c.runs("v3", "node-1", "node-2", "node-3")
+	})
+}
+
 // What fails in a rollback halts it, and is not rolled back.
 func TestRollbackFails(t *testing.T) {
 	c := halfway(t)

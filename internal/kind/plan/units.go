@@ -126,7 +126,7 @@ func (w *World) isAdoptable(n *corev1.Node, j *batchv1.Job) bool {
 func (w *World) judge(t *Unit) {
 	value := t.Node.Labels[w.Label]
 	optedOut := value == upgradev1.LabelDisabled
-	updated := w.Ready && value != "" && value == w.Plan.Status.LatestHash && !w.hasTriedFailed(t)
+	updated := w.Ready && value != "" && value == w.Plan.Status.LatestHash && !w.mayHaveChanged(t)
 	t.Unit = rollout.Unit{Node: t.Node.Name, State: v1alpha1.UnitUpdating, OptedOut: optedOut}
 	if t.Claim == nil {
 		w.judgeUnclaimed(t, updated)
@@ -142,15 +142,13 @@ func (w *World) judge(t *Unit) {
 	}
 }
 
-// hasTriedFailed reports whether a turn to the revision from which the Plan was rolled back may have changed the node. Its label is of the
-// revision before that.
-func (w *World) hasTriedFailed(t *Unit) bool {
-	failed, c := w.Plan.Status.RolledBack, t.Claim
-	if failed == nil || c == nil || c.Revision != failed.Hash {
+// mayHaveChanged reports whether a turn to another revision may have changed the node. Its label says then only what it had before.
+func (w *World) mayHaveChanged(t *Unit) bool {
+	c := t.Claim
+	if c == nil || c.Revision == w.Plan.Status.LatestHash || Undrained(c) {
 		return false
 	}
-	f := c.Failed
-	return f == nil || f.Reason != v1alpha1.ReasonDrainTimeout && f.Reason != v1alpha1.ReasonDrainRefused && !Undrained(c)
+	return c.Failed == nil || c.Failed.Reason != v1alpha1.ReasonDrainTimeout && c.Failed.Reason != v1alpha1.ReasonDrainRefused
 }
 
 // judgeClaimed judges a node in a turn. unwanted is true if the Plan does not want to change the node.
