@@ -84,6 +84,12 @@ func TestSchedule(t *testing.T) {
 			})),
 			nodes: fleetOf(3), want: 34*time.Hour + time.Minute,
 		},
+		"a window that closes before the last turn ends": {
+			plan: measured(concurrency(1), strategic(func(s *v1alpha1.Strategy) {
+				s.Windows = []v1alpha1.Window{{Schedule: "0 22 * * *", Duration: metav1.Duration{Duration: time.Minute}}}
+			})),
+			nodes: fleetOf(1), want: 10*time.Hour + time.Minute,
+		},
 		"paused": {
 			plan: measured(concurrency(1), strategic(paused)), nodes: fleetOf(2),
 			want: 2 * time.Minute, without: []string{"the time until it is resumed"},

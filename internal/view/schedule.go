@@ -193,7 +193,7 @@ func (p *simulation) run() (last rollout.Decision, ended bool) {
 		for _, e := range p.events {
 			next = rollout.Earlier(next, e.at)
 		}
-		if next.IsZero() {
+		if next.IsZero() || p.countLeft() == 0 { // Not when a window opens for nothing.
 			return d, true
 		}
 		p.now = next
