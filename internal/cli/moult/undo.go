@@ -56,11 +56,15 @@ func (c *steerCommand) undo(ctx context.Context, o source.Object) error {
 // errNoVersion: undo does not guess. What a person put there by hand, or nodes had in part, is no version to return to.
 var errNoVersion = errors.New("no version before this one is known that all nodes had: set the version in the spec")
 
+func rolledBack(to string) error {
+	return fmt.Errorf("it has been rolled back to %s: set that version in the spec", to)
+}
+
 // previousVersion is the version that all nodes had before a Plan's present one.
 func previousVersion(p *upgradev1.Plan) (string, error) {
 	s := &p.Status
 	if s.RolledBack != nil {
-		return "", errNoVersion
+		return "", rolledBack(s.LatestVersion)
 	}
 	last := ""
 	if c := s.LastComplete; c != nil {
@@ -76,7 +80,7 @@ func previousHostVersion(r *v1alpha1.NodeRollout) (string, error) {
 		return "", errors.New("its revision is the image of its scale sets: set status.scaleSets[].previousImage there by moult set-image")
 	}
 	if s.RolledBack != "" {
-		return "", errNoVersion
+		return "", rolledBack(s.Revision)
 	}
 	return previous(s.Revision, s.LastComplete, s.History)
 }

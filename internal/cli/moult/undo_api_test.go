@@ -130,7 +130,7 @@ func undoAPlan(b *bench) {
 	b.plan("rotating", nil, last("v1", "11111111"), func(s *upgradev1.PlanStatus) { s.History = []v1alpha1.Run{v08} })
 	b.says("error: plan.upgrade.cattle.io/rotating: no version before this one is known that all nodes had: set the version in the spec", "undo", "rotating")
 	b.plan("back", nil, last("v0", "before"), func(s *upgradev1.PlanStatus) { s.RolledBack = &upgradev1.PlanRevision{Version: "v2", Hash: "failed"} })
-	b.says("error: plan.upgrade.cattle.io/back: no version before this one is known that all nodes had: set the version in the spec", "undo", "back")
+	b.says("error: plan.upgrade.cattle.io/back: it has been rolled back to v1: set that version in the spec", "undo", "back")
 }
 
 func undoADaemonSet(b *bench) {
