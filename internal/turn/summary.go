@@ -92,7 +92,7 @@ func (p *Pass[T]) Summarize(phase func(T) (v1alpha1.Phase, time.Time, string)) S
 	g.Waiting, g.reasons = Waiting(&p.Decision, failed, &g.Progress)
 	metrics.SetTurns(p.Name(), Oldest(started))
 	p.Waiting.SetBusy(p.Key, g.Counts.Updating > 0) // It comes before others that wait.
-	if busy == 0 && !retries { // Without a turn in progress it may be halted, or stuck.
+	if busy == 0 && !retries {                      // Without a turn in progress it may be halted, or stuck.
 		p.judgeHalt(&g, full, failed)
 	}
 	return g

@@ -56,21 +56,14 @@ func (c *steerCommand) undo(ctx context.Context, o source.Object) error {
 // errNoVersion: undo does not guess. What a person put there by hand, or nodes had in part, is no version to return to.
 var errNoVersion = errors.New("no version before this one is known that all nodes had: set the version in the spec")
 
-func rolledBack(to string) error {
-	return fmt.Errorf("it has been rolled back to %s: set that version in the spec", to)
-}
-
 // previousVersion is the version that all nodes had before a Plan's present one.
 func previousVersion(p *upgradev1.Plan) (string, error) {
 	s := &p.Status
-	if s.RolledBack != nil {
-		return "", rolledBack(s.LatestVersion)
-	}
 	last := ""
 	if c := s.LastComplete; c != nil {
 		last = upgradev1.RunOf(c.Version, c.Hash)
 	}
-	return previous(upgradev1.RunOf(s.LatestVersion, s.LatestHash), last, s.History)
+	return previous(s.RolledBack != nil, upgradev1.RunOf(s.LatestVersion, s.LatestHash), last, s.History)
 }
 
 // previousHostVersion is the version that all hosts ran before a NodeRollout's present one.
@@ -79,20 +72,20 @@ func previousHostVersion(r *v1alpha1.NodeRollout) (string, error) {
 	if r.Spec.Replacement != nil {
 		return "", errors.New("its revision is the image of its scale sets: set status.scaleSets[].previousImage there by moult set-image")
 	}
-	if s.RolledBack != "" {
-		return "", rolledBack(s.Revision)
-	}
-	return previous(s.Revision, s.LastComplete, s.History)
+	return previous(s.RolledBack != "", s.Revision, s.LastComplete, s.History)
 }
 
 // previous is the version of the last complete revision, or of the one before if that is the present one. A Plan's revision also has a hash, and that
 // of a reboot is no version.
-func previous(now, last string, runs []v1alpha1.Run) (string, error) {
+func previous(rolledBack bool, now, last string, runs []v1alpha1.Run) (string, error) {
+	present, _, _ := strings.Cut(now, "@")
+	if rolledBack {
+		return "", fmt.Errorf("it has been rolled back to %s: set that version in the spec", present)
+	}
 	for _, r := range append([]v1alpha1.Run{{Revision: last, Result: v1alpha1.RunComplete}}, runs...) {
 		if r.Result != v1alpha1.RunComplete || r.Revision == "" || r.Revision == now {
 			continue
 		}
-		present, _, _ := strings.Cut(now, "@")
 		if version, _, _ := strings.Cut(r.Revision, "@"); version != present && !strings.HasPrefix(version, "reboot-") {
 			return version, nil
 		}

@@ -44,7 +44,6 @@ import (
 	"moult.dev/moult/internal/events"
 	"moult.dev/moult/internal/fleet"
 	"moult.dev/moult/internal/kind/hostupdate"
-	"moult.dev/moult/internal/kind/nodeturn"
 	"moult.dev/moult/internal/metrics"
 	"moult.dev/moult/internal/rollout"
 	"moult.dev/moult/internal/turn"
@@ -188,7 +187,7 @@ func (c *Controller) releaseAll(ctx context.Context, key types.NamespacedName, s
 // clear releases the nodes of an earlier NodeRollout of this name. live is the uid of the present one. While hosts still reboot, wake is when
 // the wait for the first of them ends.
 func (c *Controller) clear(ctx context.Context, key types.NamespacedName, live types.UID, s fleet.Snapshot) (wake time.Time, err error) {
-	errs := c.Clear(ctx, hostupdate.HolderOf(key.Name), nodeturn.TaintOf(key.Name), live, &s, func(n *corev1.Node, claim v1alpha1.Claim) error {
+	errs := c.Clear(ctx, hostupdate.HolderOf(key.Name), v1alpha1.TaintOutdated("noderollout", key.Name), live, &s, func(n *corev1.Node, claim v1alpha1.Claim) error {
 		at, err := c.releaseWhenBack(ctx, n, claim)
 		wake = rollout.Earlier(wake, at)
 		return err

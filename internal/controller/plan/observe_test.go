@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/clock"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	upgradev1 "moult.dev/moult/api/upgrade/v1"
 	"moult.dev/moult/internal/events"
 	"moult.dev/moult/internal/metrics"
 )
@@ -63,6 +64,12 @@ func TestReconcileIsObserved(t *testing.T) {
 	}
 	c.passes(time.Minute)
 	c.ends(first, succeeded)
+	secrets := func(named ...upgradev1.SecretSpec) { c.change(func(p *upgradev1.Plan) { p.Spec.Secrets = named }) }
+	secrets(upgradev1.SecretSpec{Name: "missing"})
+	if got := measured(t, turns); got != "" {
+		t.Errorf("while the Plan is not ready: %s, want no turn", got)
+	}
+	secrets()
 	c.reconciles()
 	second := strings.TrimPrefix(c.plan().Status.Applying[0], "host-")
 	c.ends(second, failed)

@@ -41,7 +41,6 @@ import (
 	"moult.dev/moult/internal/drain"
 	"moult.dev/moult/internal/events"
 	"moult.dev/moult/internal/fleet"
-	"moult.dev/moult/internal/kind/nodeturn"
 	machine "moult.dev/moult/internal/kind/replacement"
 	"moult.dev/moult/internal/node"
 	turnof "moult.dev/moult/internal/turn"
@@ -165,7 +164,7 @@ func (c *Controller) newPass(key types.NamespacedName, stored *unstructured.Unst
 	p.written = p.before
 	p.settings, p.problem = resolve(r, malformed)
 	p.Pass = &turnof.Pass[*unit]{
-		Engine: c.Engine, Mechanism: mechanism{pass: p}, Key: key, UID: r.UID, Holder: node.Holder(turnof.Kind, key), Taint: nodeturn.TaintOf(r.Name), Spec: r.Spec.Strategy, Seen: s, Now: c.Clock.Now(),
+		Engine: c.Engine, Mechanism: mechanism{pass: p}, Key: key, UID: r.UID, Holder: node.Holder(turnof.Kind, key), Taint: v1alpha1.TaintOutdated("noderollout", r.Name), Spec: r.Spec.Strategy, Seen: s, Now: c.Clock.Now(),
 		Object: r, Generation: r.Generation, Options: p.drain, Deletes: true,
 	}
 	return p, nil

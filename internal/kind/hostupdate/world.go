@@ -70,7 +70,7 @@ func HolderOf(name string) string { return "NodeRollout/" + name }
 // NewWorld reads a NodeRollout. The error says why its spec can't be carried out. malformed is the error of decoding it, or nil.
 func NewWorld(r *v1alpha1.NodeRollout, malformed error) (*World, error) {
 	w := &World{
-		Rollout: r, Holder: HolderOf(r.Name), Taint: nodeturn.TaintOf(r.Name), Selector: labels.Nothing(), Revision: r.Status.Revision,
+		Rollout: r, Holder: HolderOf(r.Name), Taint: v1alpha1.TaintOutdated("noderollout", r.Name), Selector: labels.Nothing(), Revision: r.Status.Revision,
 		Pods: func(*Unit) ([]corev1.Pod, bool) { return nil, false },
 	}
 	if malformed != nil {

@@ -265,9 +265,6 @@ func (t *Turn) TurnStatus(phase v1alpha1.Phase, since time.Time, message string,
 // Stamp returns a time as the API stores it, in whole seconds.
 func Stamp(t time.Time) *metav1.Time { return &metav1.Time{Time: t.UTC().Truncate(time.Second)} }
 
-// TaintOf returns the taint key for nodes that a NodeRollout has not updated yet.
-func TaintOf(name string) string { return v1alpha1.TaintOutdated("noderollout", name) }
-
 // Healthy returns the fleet that decides whether a changed node is healthy. It adds spec.health as one more budget.
 func Healthy(f rollout.Fleet, h *v1alpha1.NodeHealth) rollout.Fleet {
 	if h == nil {
