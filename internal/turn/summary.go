@@ -29,14 +29,15 @@ type Summary struct {
 	status.Progress
 	// The units of each list that the status names.
 	Updating, Failed, Waiting []v1alpha1.UnitStatus
-	// For the metrics, states and reasons count units.
+	// For the metrics, states and reasons count units, and started are the oldest turns in progress with their start.
 	states  map[v1alpha1.UnitState]int
 	reasons map[v1alpha1.Reason]int
+	started []v1alpha1.UnitStatus
 	// failures counts the failed units by reason.
 	failures map[v1alpha1.Reason]int32
 }
 
-// Summarize counts and lists the turns, and sets the metrics of those in progress. phase returns the phase of a turn in progress, its start, and what the turn waits for.
+// Summarize counts and lists the turns. phase returns the phase of a turn in progress, its start, and what the turn waits for.
 func (p *Pass[T]) Summarize(phase func(T) (v1alpha1.Phase, time.Time, string)) Summary {
 	g := Summary{states: map[v1alpha1.UnitState]int{}, failures: map[v1alpha1.Reason]int32{}}
 	waits := make(map[string]*rollout.Wait, len(p.Decision.Waiting))
@@ -46,7 +47,6 @@ func (p *Pass[T]) Summarize(phase func(T) (v1alpha1.Phase, time.Time, string)) S
 	failed := map[string]bool{}        // The nodes that failed, and whether their claims use budgets.
 	full, busy, retries := 0, 0, false // full are the slots that failed units hold, and busy the turns that may go on.
 	var newest time.Time
-	var started []v1alpha1.UnitStatus // The turns in progress, with their start.
 	for _, t := range p.Turns {
 		b := t.Base()
 		holds := b.Unit.HoldsSlot()
@@ -82,17 +82,15 @@ func (p *Pass[T]) Summarize(phase func(T) (v1alpha1.Phase, time.Time, string)) S
 			phase, since, message := phase(t)
 			g.Updating = append(g.Updating, b.TurnStatus(phase, since, strings.TrimPrefix(message+b.Trouble, "; "), wait))
 			if state != v1alpha1.UnitSoaking {
-				started = append(started, v1alpha1.UnitStatus{Node: b.Unit.Node, Since: nodeturn.Stamp(b.Start())})
+				g.started = append(g.started, v1alpha1.UnitStatus{Node: b.Unit.Node, Since: nodeturn.Stamp(b.Start())})
 			}
 		default:
 			g.Counts.Waiting++
 		}
 	}
-	g.Updating, g.Failed = Oldest(g.Updating), Oldest(g.Failed)
+	g.Updating, g.Failed, g.started = Oldest(g.Updating), Oldest(g.Failed), Oldest(g.started)
 	g.Waiting, g.reasons = Waiting(&p.Decision, failed, &g.Progress)
-	metrics.SetTurns(p.Name(), Oldest(started))
-	p.Waiting.SetBusy(p.Key, g.Counts.Updating > 0) // It comes before others that wait.
-	if busy == 0 && !retries {                      // Without a turn in progress it may be halted, or stuck.
+	if busy == 0 && !retries { // Without a turn in progress it may be halted, or stuck.
 		p.judgeHalt(&g, full, failed)
 	}
 	return g
@@ -131,8 +129,14 @@ func (p *Pass[T]) useUpBudget(g *Summary, failed map[string]bool) bool {
 	})
 }
 
-// Measure sets the metrics of the rollout's units.
-func (p *Pass[T]) Measure(g *Summary) { metrics.SetUnits(p.Name(), g.states, g.reasons) }
+// Measure sets the metrics of the rollout's turns, and of its units if these are known, and whether the rollout comes before others that wait.
+func (p *Pass[T]) Measure(g *Summary, known bool) {
+	p.Waiting.SetBusy(p.Key, g.Counts.Updating > 0)
+	metrics.SetTurns(p.Name(), g.started)
+	if known {
+		metrics.SetUnits(p.Name(), g.states, g.reasons)
+	}
+}
 
 // TurnSeconds adds the turns that ended in this pass to the average before.
 func (p *Pass[T]) TurnSeconds(before int32) int32 {

@@ -75,7 +75,7 @@ func (p *pass) count() status.Progress {
 		s.History = p.History(s.History, s.Revision, s.Wave, s.Approval, &g)
 	}
 	s.Counts, s.Releases, s.Versions = &g.Counts, p.w.Releases, p.w.Versions
-	p.Measure(&g)
+	p.Measure(&g, true)
 	metrics.SetHostVersions(p.w.Rollout.Name, p.w.Versions)
 	return g.Progress
 }

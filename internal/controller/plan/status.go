@@ -47,8 +47,8 @@ func (p *pass) count() status.Progress {
 		}
 		s.Counts = &g.Counts
 		s.History = p.History(s.History, upgradev1.RunOf(s.LatestVersion, s.LatestHash), s.Wave, s.Approval, &g)
-		p.Measure(&g)
 	}
+	p.Measure(&g, p.w.Ready)
 	return g.Progress
 }
 

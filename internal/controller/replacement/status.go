@@ -256,7 +256,7 @@ func (p *pass) countProgress() status.Progress {
 	g.Note = p.notes()
 	s.Counts = &g.Counts
 	s.History = p.History(s.History, s.Revision, s.Wave, s.Approval, &g)
-	p.Measure(&g)
+	p.Measure(&g, true)
 	p.countMachines()
 	return g.Progress
 }
