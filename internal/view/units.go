@@ -147,16 +147,13 @@ func (u *units) explain(part *Part) {
 	// Only the operator knows some reasons, and writes them into the status.
 	status := u.inStatus(name)
 	known := slices.ContainsFunc(part.Checks, func(c Check) bool { return c.Reason == status.Reason })
-	if status.State == v1alpha1.UnitOutdated && !known && isOperatorReason(status.Reason) {
+	if status.State == v1alpha1.UnitOutdated && !known && slices.Contains(operatorReasons, status.Reason) {
 		part.Checks = append(part.Checks, Check{Name: checkOperator, Reason: status.Reason, Message: status.Message})
 	}
 }
 
-// isOperatorReason reports whether only the operator can find this reason.
-func isOperatorReason(r v1alpha1.Reason) bool {
-	return slices.Contains(operatorGates, r) || slices.Contains(machineReasons, r) ||
-		slices.Contains([]v1alpha1.Reason{v1alpha1.ReasonJobRefused, v1alpha1.ReasonClaimLost, v1alpha1.ReasonWindowsImageMissing}, r)
-}
+// operatorReasons are the reasons that only the operator can find.
+var operatorReasons = append(slices.Concat(operatorGates, machineReasons), v1alpha1.ReasonJobRefused, v1alpha1.ReasonClaimLost, v1alpha1.ReasonWindowsImageMissing)
 
 // listedUnits returns the units that a status lists. A node in several lists is that of the first.
 func listedUnits(failed, updating, waiting []v1alpha1.UnitStatus) (nodes []Node) {

@@ -45,7 +45,9 @@ func (j *Judge) Decide() {
 	j.makeUnits()
 	j.limitCreation()
 	j.Actions.Clean = j.Orphans
-	for _, s := range j.refusedLast() {
+	states := slices.Clone(j.States) // Those whose pod was refused come last, so that they do not delay others; the earliest refusal first.
+	slices.SortStableFunc(states, func(a, b *NodeState) int { return a.Refused.At.Compare(b.Refused.At) })
+	for _, s := range states {
 		for _, pod := range s.Extra {
 			j.Actions.Clean = append(j.Actions.Clean, pod.Pod)
 		}
@@ -63,14 +65,6 @@ func (j *Judge) Decide() {
 	j.Rolling = j.rollingStrategy()
 	j.decideRollingUpdate()
 	j.replaceOutdated()
-}
-
-// refusedLast returns the states by node. States whose pod was refused come last, the earliest refusal first. So a refused pod does
-// not delay the creation of others.
-func (j *Judge) refusedLast() []*NodeState {
-	states := slices.Clone(j.States)
-	slices.SortStableFunc(states, func(a, b *NodeState) int { return a.Refused.At.Compare(b.Refused.At) })
-	return states
 }
 
 // createMissing creates a pod on a node without one if the slow start allows that. Otherwise it says why not.

@@ -199,7 +199,7 @@ func (w *World) judge(t *Unit) {
 			w.Failing = append(w.Failing, t.Node.Name)
 		}
 	case v1alpha1.UnitOutdated:
-		t.Unit.Unoffered = t.Claim == nil && t.Verdict.isUnoffered()
+		t.Unit.Unoffered = t.Claim == nil && slices.Contains(unoffered, t.Verdict.Reason)
 	}
 	if w.Ready {
 		t.JudgeTaint(w.Rollout.Spec.Strategy, w.Taint)

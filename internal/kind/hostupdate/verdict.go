@@ -77,10 +77,8 @@ func (w *World) isOvertaken(r *Report) bool {
 	return !sameVersion(r.Target, w.newest) && !sameVersion(r.Version, w.newest)
 }
 
-// isUnoffered reports whether an outdated host is not known to offer the version.
-func (v *Verdict) isUnoffered() bool {
-	return v.Reason == v1alpha1.ReasonHostSilent || v.Reason == v1alpha1.ReasonHostError || v.Reason == v1alpha1.ReasonVersionNotOffered
-}
+// unoffered are the reasons of outdated hosts that are not known to offer the version.
+var unoffered = []v1alpha1.Reason{v1alpha1.ReasonHostSilent, v1alpha1.ReasonHostError, v1alpha1.ReasonVersionNotOffered}
 
 // age judges a host that offers the version, by minimumAge. A version that is not among the releases counts as new.
 func (w *World) age(r *Report) Verdict {
