@@ -305,13 +305,15 @@ func waveAllowed(p *pass, index int, _ *v1alpha1.WaveStatus) (v1alpha1.WaveState
 	return "", ""
 }
 
-// waveComplete: if later waves have no work, the rollout is complete without a soak, unless SoakLast requires one. Units in
+// waveComplete: if later waves have no work, and no unit has failed, the rollout is complete without a soak, unless SoakLast requires one. Units in
 // no wave need no soak.
 func waveComplete(p *pass, index int, before *v1alpha1.WaveStatus) (v1alpha1.WaveState, string) {
-	if t := &p.wave.tally[index]; len(t.failed) > 0 && !p.laterWork(index) {
+	switch t := &p.wave.tally[index]; {
+	case p.laterWork(index):
+		return "", ""
+	case len(t.failed) > 0:
 		return v1alpha1.WaveProgressing, fmt.Sprintf("%d of %d nodes of wave %s are updated, and %d failed", t.updated, t.nodes, p.waveName(index), len(t.failed))
-	}
-	if p.laterWork(index) || p.strategy.SoakLast && index < len(p.strategy.Waves) && !p.wasComplete(before) {
+	case p.strategy.SoakLast && index < len(p.strategy.Waves) && !p.wasComplete(before):
 		return "", ""
 	}
 	return v1alpha1.WaveComplete, ""

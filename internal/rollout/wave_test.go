@@ -102,6 +102,10 @@ func TestWaves(t *testing.T) {
 			start: "n5 n6 n7 n8 n9", stands: "remainder 3/3 Progressing 0/5"},
 		"all done": {waves: byPool, wave: stood("remainder", 3, v1alpha1.WaveProgressing, 0), edit: func(u []Unit, _ *Fleet) { set(u, v1alpha1.UnitUpdated, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9) },
 			stands: "remainder 3/3 Complete 5/5"},
+		"the last one with a failure is not complete": {waves: byPool, wave: stood("remainder", 3, v1alpha1.WaveProgressing, 0), failures: new(int), edit: func(u []Unit, f *Fleet) {
+			done(u, f)
+			set(u, v1alpha1.UnitFailed, 9)
+		}, stands: "remainder 3/3 Progressing 4/5", last: v1alpha1.ReasonJobFailed},
 		"no canary": {waves: byPool, edit: func(_ []Unit, f *Fleet) {
 			for _, n := range f.Nodes {
 				n.Labels = nil

@@ -55,8 +55,8 @@ func (j jobs) Start(t *plan.Unit) *turn.Write {
 	write := &turn.Write{Claim: j.w.NewClaim(t)}
 	if t.Step != nodeturn.StepAdopt {
 		write.Then = func() { t.Job, t.Pending = nil, true }
-		// The label is of the revision to which the turn returns. A selector may want it to exist, or not to exist.
-		if t.Node.Labels[j.w.Label] == j.w.Plan.Status.LatestHash {
+		// The new claim does not say that the turn before may have changed the node. A selector may want the label to exist, or not to exist.
+		if _, labelled := t.Node.Labels[j.w.Label]; labelled && plan.MayHaveChanged(t.Claim) {
 			write.Also = []node.Also{node.Labelling(map[string]*string{j.w.Label: ptr.To("")})}
 		}
 	}

@@ -132,6 +132,9 @@ func TestVersionIsTakenBack(t *testing.T) {
 		c := halted(t)
 		c.change(func(p *upgradev1.Plan) { p.Spec.Version = "v3" })
 		c.runs("v3", "node-1", "node-2", "node-3")
+		if label, ok := c.node("node-2").Labels[upgradev1.LabelPlanHash(name)]; !ok || label != "" {
+			t.Errorf("a node that has failed with v2 has the label %q in its next turn", label)
+		}
 		c.change(back)
 		c.runs("v1", "node-1", "node-2", "node-3")
 		c.expect("node-1 node-2 node-3", "node-1 node-2 node-3", "")

@@ -237,16 +237,21 @@ func (j *Judge) DecideCanary() {
 // nodes may become unhealthy, and the canary may come to need a person's approval.
 func (c *Canary) hold(wave rollout.Wave, before *v1alpha1.WaveStatus, reason v1alpha1.Reason, message string, now time.Time) {
 	w := *c.Decision.Wave
-	w.Name, w.Number, w.State, w.Message, w.ApproveWith = wave.Name, 1, v1alpha1.WaveSoaking, message, ""
-	w.Nodes, w.Updated = int32(len(wave.Nodes)), int32(len(wave.Nodes))
-	w.Since = metav1.Time{Time: now.UTC().Truncate(time.Second)}
-	if before != nil && before.Number == 1 && before.Revision == w.Revision && before.State == v1alpha1.WaveSoaking {
-		w.Since = before.Since
+	w.Name, w.Number, w.State, w.Message = wave.Name, 1, v1alpha1.WaveSoaking, message
+	w.Nodes, w.Updated, w.Since = int32(len(wave.Nodes)), 0, metav1.Time{Time: now.Add(-wave.Soak).UTC().Truncate(time.Second)}
+	if before != nil && before.Number == 1 && before.Revision == w.Revision {
+		w.ApproveWith = before.ApproveWith
+		if before.State == v1alpha1.WaveSoaking {
+			w.Since = before.Since
+		}
 	}
 	c.Decision.Wave, c.Decision.Waiting = &w, slices.Clone(c.Held)
 	for i := range c.Units {
-		if node := c.Units[i].Node; !wave.Nodes[node] {
-			c.Decision.Waiting = append(c.Decision.Waiting, rollout.Wait{Node: node, Reason: reason, Message: message})
+		switch u := &c.Units[i]; {
+		case !wave.Nodes[u.Node]:
+			c.Decision.Waiting = append(c.Decision.Waiting, rollout.Wait{Node: u.Node, Reason: reason, Message: message})
+		case u.State == v1alpha1.UnitUpdated:
+			w.Updated++
 		}
 	}
 }

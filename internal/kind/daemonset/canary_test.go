@@ -176,6 +176,13 @@ func TestCanaryTimeout(t *testing.T) {
 			w.pods = nil
 			w.has("new", nil, 0).soaksSince(10*time.Minute, 11*time.Minute)
 		}, false},
+		"but while autoPause holds it": {func(w *world) {
+			w.pods = nil
+			w.has("new", nil, 0).soaksSince(10*time.Minute, 11*time.Minute)
+			w.sets[1].Status.Conditions = append(w.sets[1].Status.Conditions, edsv1.Condition{
+				Type: edsv1.ConditionCanaryPaused, Status: metav1.ConditionTrue, Reason: "Error", Message: restarting + "n0: x" + allowed(2), LastTransitionTime: ago(time.Minute),
+			})
+		}, true},
 		"but while a restart holds it": {func(w *world) {
 			w.pods = nil
 			w.has("new", nil, 0).soaksSince(10*time.Minute, 11*time.Minute)

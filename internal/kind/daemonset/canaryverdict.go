@@ -163,6 +163,9 @@ func JudgeCanary(c *edsv1.ExtendedDaemonSetSpecStrategyCanary, nodes []*NodeStat
 	if *c.AutoPause.Enabled {
 		pause = cmp.Or(startProblem, restarts(*c.AutoPause.MaxRestarts), h.Paused)
 	}
+	if pause.reason != "" && !h.Unpaused {
+		h.SoakEnds = time.Time{} // It is not promoted at the end of the soak.
+	}
 	if *c.AutoFail.Enabled {
 		limit, timeout := c.AutoFail.MaxRestartsDuration, c.AutoFail.CanaryTimeout
 		fail = restarts(*c.AutoFail.MaxRestarts)

@@ -22,7 +22,7 @@ func (j *Judge) History(before []v1alpha1.Run) []v1alpha1.Run {
 	paused, _ := j.IsPaused()
 	o := history.Observation{
 		Revision: j.Target.Name, CreatedBy: history.CreatedBy(j.EDS), Wave: s.Wave, Approval: s.Approval,
-		Counts: v1alpha1.UnitCounts{Total: s.Desired}, Complete: edsv1.IsConditionTrue(s.Conditions, edsv1.ConditionReady),
+		Counts: v1alpha1.UnitCounts{Total: s.Desired, Updated: s.UpToDate}, Complete: edsv1.IsConditionTrue(s.Conditions, edsv1.ConditionReady),
 		Paused: paused || j.Canary.Paused(), Failed: map[v1alpha1.Reason]int32{},
 	}
 	stalled := ptr.Deref(edsv1.TrueCondition(s.Conditions, edsv1.ConditionStalled), edsv1.Condition{})
@@ -33,8 +33,6 @@ func (j *Judge) History(before []v1alpha1.Run) []v1alpha1.Run {
 	}
 	for i := range units {
 		switch units[i].State {
-		case v1alpha1.UnitUpdated:
-			o.Counts.Updated++
 		case v1alpha1.UnitOutdated:
 			o.Counts.Waiting++
 		case v1alpha1.UnitUpdating, v1alpha1.UnitSoaking:

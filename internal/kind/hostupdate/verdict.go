@@ -34,7 +34,9 @@ func (w *World) verdict(r *Report) Verdict {
 		return Verdict{State: v1alpha1.UnitUpdated, Version: pin}
 	case w.goesBack(r): // Also where its agent can't look for updates.
 		return Verdict{State: v1alpha1.UnitOutdated, Version: pin, Back: true}
-	case pin == "" && w.isUpToDate(r):
+	case pin == "" && r.State == v1alpha1.HostStateError && !r.Checked.IsZero() && (sameVersion(r.Version, w.Revision) || r.Update == v1alpha1.HostUpdateFalse):
+		// It remains updated although its agent fails to look for updates: it runs the revision, or offered none in its last answer. Otherwise a broken
+		// update server would send the canary on from host to host.
 		return Verdict{State: v1alpha1.UnitUpdated, Version: r.Version}
 	case r.State == v1alpha1.HostStateError:
 		return waits(v1alpha1.ReasonHostError, pin, r.said())
@@ -48,12 +50,6 @@ func (w *World) verdict(r *Report) Verdict {
 		return waits(v1alpha1.ReasonDetectOnly, r.Target, "the host "+r.runs()+r.offers()+"; spec.hostUpdate.detectOnly keeps it from being updated")
 	}
 	return w.age(r)
-}
-
-// isUpToDate reports whether a host remains updated although its agent fails to look for updates: it runs the revision, or offered none in its last
-// answer. Otherwise a broken update server would send the canary on from host to host.
-func (w *World) isUpToDate(r *Report) bool {
-	return r.State == v1alpha1.HostStateError && !r.Checked.IsZero() && (sameVersion(r.Version, w.Revision) || r.Update == v1alpha1.HostUpdateFalse)
 }
 
 // newestRelease returns the version that was discovered last, and when. If several were discovered together, it is the newest of them.

@@ -126,7 +126,7 @@ func (w *World) isAdoptable(n *corev1.Node, j *batchv1.Job) bool {
 func (w *World) judge(t *Unit) {
 	value := t.Node.Labels[w.Label]
 	optedOut := value == upgradev1.LabelDisabled
-	updated := w.Ready && value != "" && value == w.Plan.Status.LatestHash && !w.mayHaveChanged(t)
+	updated := w.Ready && value != "" && value == w.Plan.Status.LatestHash && (t.Claim == nil || t.Claim.Revision == value || !MayHaveChanged(t.Claim))
 	t.Unit = rollout.Unit{Node: t.Node.Name, State: v1alpha1.UnitUpdating, OptedOut: optedOut}
 	if t.Claim == nil {
 		w.judgeUnclaimed(t, updated)
@@ -142,13 +142,9 @@ func (w *World) judge(t *Unit) {
 	}
 }
 
-// mayHaveChanged reports whether a turn to another revision may have changed the node. Its label says then only what it had before.
-func (w *World) mayHaveChanged(t *Unit) bool {
-	c := t.Claim
-	if c == nil || c.Revision == w.Plan.Status.LatestHash || Undrained(c) {
-		return false
-	}
-	return c.Failed == nil || c.Failed.Reason != v1alpha1.ReasonDrainTimeout && c.Failed.Reason != v1alpha1.ReasonDrainRefused
+// MayHaveChanged reports whether a turn may have changed its node. The node's label says then only what it had before.
+func MayHaveChanged(c *v1alpha1.Claim) bool {
+	return c != nil && !Undrained(c) && (c.Failed == nil || c.Failed.Reason != v1alpha1.ReasonDrainTimeout && c.Failed.Reason != v1alpha1.ReasonDrainRefused)
 }
 
 // judgeClaimed judges a node in a turn. unwanted is true if the Plan does not want to change the node.
