@@ -209,6 +209,10 @@ func TestMachineCounts(t *testing.T) {
 	if diff := cmp.Diff(v1alpha1.UnitCounts{Total: 2, Updated: 1, Waiting: 1}, r.Counts); diff != "" {
 		t.Errorf("counts (-want +got):\n%s", diff)
 	}
+	denied := aReplacement(unknown, func(nr *v1alpha1.NodeRollout) { nr.Status.ScaleSets = nil })
+	if r = See(nil, nil, nil, now).NodeRollouts([]v1alpha1.NodeRollout{denied}).Rollouts()[0]; r.Message != "scale set pool: 403" {
+		t.Errorf("without a known scale set it says %q", r.Message)
+	}
 	unseen := See(nil, nil, nil, now).NodeRollouts([]v1alpha1.NodeRollout{few}).Rollouts()[0]
 	if len(unseen.Nodes) != 1 || unseen.Counts.Total != 2 {
 		t.Errorf("without nodes: %+v", unseen)
