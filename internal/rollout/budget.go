@@ -5,6 +5,7 @@ package rollout
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -276,19 +277,24 @@ func (p *pass) uses(a *account, c *candidate) bool {
 // explain returns why the budget is used up.
 func (a *account) explain() string {
 	if a.message == "" {
-		a.message = a.withName(fmt.Sprintf("%s unavailable, at most %d allowed", NodeCount(a.used), a.Limit))
-		var who []string
-		for _, h := range a.Holders[:min(len(a.Holders), maxListed)] {
-			who = append(who, h.Node+" "+h.Message)
-		}
-		for _, node := range a.started[:min(len(a.started), maxListed)] {
-			who = append(who, node+" started now")
-		}
-		if a.used > 0 {
-			a.message += " (" + list(who, a.used) + ")"
-		}
+		a.message = a.withName(fmt.Sprintf("%s unavailable, at most %d allowed", NodeCount(a.used), a.Limit)) + a.who()
 	}
 	return a.message
+}
+
+// who names the first nodes that use the budget, in brackets.
+func (a *account) who() string {
+	var who []string
+	for _, h := range a.Holders[:min(len(a.Holders), maxListed)] {
+		who = append(who, h.Node+" "+h.Message)
+	}
+	for _, node := range a.started[:min(len(a.started), maxListed)] {
+		who = append(who, node+" started now")
+	}
+	if a.used == 0 {
+		return ""
+	}
+	return " (" + list(who, a.used) + ")"
 }
 
 // noDomain is the name in messages of the domain of nodes without the label.
@@ -298,16 +304,27 @@ const noDomain = "(none)"
 func (a *account) explainDomain(own string) string {
 	text := a.domainMessage[own]
 	if text == "" {
-		names := make([]string, 0, len(a.Domains))
-		for name := range a.Domains {
-			if name != own {
-				names = append(names, cmp.Or(name, noDomain))
-			}
-		}
-		slices.Sort(names)
+		others := maps.Clone(a.Domains)
+		delete(others, own)
 		text = a.withName(fmt.Sprintf("nodes of %s=%s wait while some of %s are unavailable, at most %d at once",
-			a.TopologyKey, cmp.Or(own, noDomain), list(names, len(names)), a.MaxDomains))
+			a.TopologyKey, cmp.Or(own, noDomain), domainNames(others), a.MaxDomains)) + a.who()
 		a.domainMessage[own] = text
 	}
 	return text
+}
+
+func domainNames(domains map[string]int) string {
+	names := slices.Sorted(maps.Keys(domains))
+	if len(names) > 0 {
+		names[0] = cmp.Or(names[0], noDomain)
+	}
+	return list(names, len(names))
+}
+
+// OnlyIn names the domains to which the budget is limited now, as "only in KEY=NAMES"; "" if it is limited to none.
+func (b *Budget) OnlyIn(domains map[string]int) string {
+	if b.TopologyKey == "" || len(domains) < b.MaxDomains {
+		return ""
+	}
+	return "only in " + b.TopologyKey + "=" + domainNames(domains)
 }

@@ -116,8 +116,9 @@ func shortRevision(revision string) string {
 }
 
 // divideIntoWaves assigns every unit to its wave, and finds the current wave. A wave takes updated units first, by the age of their nodes, then
-// those in a turn, then failed ones, then the others in the strategy's order. So the first nodes that a rollout changes are its first
-// wave, and no list of them is stored: a node that joins updated replaces none. Units without an offered update come last. Until the first wave is
+// failed ones, then those in a turn, then the others in the strategy's order. So the first nodes that a rollout changes are its first
+// wave, and no list of them is stored: a node that joins updated replaces none, and the turns of the next wave do not take the places of failed ones
+// while the stored wave is still the one before. Units without an offered update come last. Until the first wave is
 // complete it keeps the units that have failed or are in a turn. So a node that was updated by other means does not replace them.
 func (p *pass) divideIntoWaves(units []Unit, order []*candidate) {
 	if len(p.strategy.Waves) == 0 {
@@ -142,7 +143,7 @@ func (p *pass) inWaveOrder(units []Unit, order []*candidate) []*candidate {
 	others := make([]candidate, 0, len(units)-len(order))
 	line := make([]*candidate, 0, len(units))
 	var unoffered []*candidate
-	for _, state := range []v1alpha1.UnitState{v1alpha1.UnitUpdated, v1alpha1.UnitUpdating, v1alpha1.UnitSoaking, v1alpha1.UnitFailed} {
+	for _, state := range []v1alpha1.UnitState{v1alpha1.UnitUpdated, v1alpha1.UnitFailed, v1alpha1.UnitUpdating, v1alpha1.UnitSoaking} {
 		for i := range units {
 			if u := &units[i]; u.State == state && !u.OptedOut && !u.wantsStart(p.now) {
 				others = append(others, candidate{Unit: u, node: p.node(u.Node)})

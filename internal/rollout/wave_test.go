@@ -135,6 +135,12 @@ func TestWaves(t *testing.T) {
 			set(u, v1alpha1.UnitUpdated, 0, 1, 2)
 			u[0].Unoffered, u[1].Unoffered, u[2].Unoffered = true, true, true
 		}, stands: "pool 1/3 Progressing 3/3", last: v1alpha1.ReasonWavePending},
+		"turns of the next do not take the place of a failed node": {waves: three, failures: ptr.To(2), wave: stood("wave-2", 2, v1alpha1.WaveSoaking, time.Hour),
+			edit: func(u []Unit, _ *Fleet) {
+				set(u, v1alpha1.UnitUpdated, 0, 2)
+				set(u, v1alpha1.UnitFailed, 1)
+				set(u, v1alpha1.UnitUpdating, 3, 4, 5)
+			}, stands: "wave-3 3/4 Progressing 0/3", last: v1alpha1.ReasonWavePending},
 		"one of it that runs the revision is enough": {waves: byPool, edit: func(u []Unit, _ *Fleet) {
 			set(u, v1alpha1.UnitUpdated, 0, 1, 2)
 			u[0].Unoffered, u[1].Unoffered = true, true

@@ -3,11 +3,9 @@
 package view
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -49,6 +47,7 @@ type Budget struct {
 	TopologyKey string         `json:"topologyKey,omitempty"`
 	Domains     map[string]int `json:"domains,omitempty"`
 	MaxDomains  int            `json:"maxDomains,omitempty"`
+	only        string         // see rollout.Budget.OnlyIn
 	// Holders are the unavailable nodes, the longest unavailable first.
 	Holders []v1alpha1.BudgetHolder `json:"holders,omitempty"`
 	// BlockedBy is what blocks now, apart from the number of unavailable nodes. Since is null if the budget's status lacks it.
@@ -102,7 +101,7 @@ func (c *Cluster) budget(from *v1alpha1.NodeDisruptionBudget) Budget {
 			b.Limit = ptr.To(account.Limit)
 		}
 		if engine.TopologyKey != "" {
-			b.TopologyKey, b.Domains, b.MaxDomains = engine.TopologyKey, account.Domains, engine.MaxDomains
+			b.TopologyKey, b.Domains, b.MaxDomains, b.only = engine.TopologyKey, account.Domains, engine.MaxDomains, engine.OnlyIn(account.Domains)
 		}
 	}
 	b.Matched, b.Unavailable, b.Allowed = int(status.Matched), int(status.Unavailable), status.Allowed
@@ -132,12 +131,8 @@ func (b *Budget) Line() string {
 	default:
 		text += fmt.Sprintf(", %d more may be taken", *b.Allowed)
 	}
-	if b.MaxDomains > 0 && len(b.Domains) >= b.MaxDomains {
-		var names []string
-		for _, name := range slices.Sorted(maps.Keys(b.Domains)) {
-			names = append(names, cmp.Or(name, "(none)"))
-		}
-		text += ", only in " + b.TopologyKey + "=" + strings.Join(names, ", ")
+	if b.only != "" {
+		text += ", " + b.only
 	}
 	return text
 }

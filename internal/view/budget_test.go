@@ -123,6 +123,16 @@ func TestBudgets(t *testing.T) {
 	}
 }
 
+// A cordon that was forgotten keeps the nodes of all other zones waiting. The end of a turn needs no person.
+func TestNeedsOfDomains(t *testing.T) {
+	byZone := aBudget(func(b *v1alpha1.NodeDisruptionBudget) { b.Spec.TopologyKey = corev1.LabelTopologyZone })
+	for want, nodes := range [][]corev1.Node{{aNode("a", claimed(own())), aNode("b")}, {aNode("a", cordoned), aNode("b")}} {
+		if all := Needs(nil, See(nil, nodes, []v1alpha1.NodeDisruptionBudget{byZone}, now).Budgets()); len(all) != want {
+			t.Errorf("%+v, want %d", all, want)
+		}
+	}
+}
+
 func TestBudgetHoldersOldestFirst(t *testing.T) {
 	nodes := []corev1.Node{aNode("a", cordoned), aNode("b", claimed(own())), aNode("c", unready)}
 	nodes[2].Status.Conditions[0].LastTransitionTime = *at(minute.Add(-time.Hour))

@@ -39,8 +39,12 @@ func Needs(rollouts []Rollout, budgets []Budget) (all []Need) {
 	}
 	for _, b := range budgets {
 		usedUp := slices.ContainsFunc(b.Holders, func(h v1alpha1.BudgetHolder) bool { return !slices.Contains(byTurns, h.Cause) })
-		if b.State == BudgetInvalid || b.State == BudgetExhausted && usedUp {
-			all = append(all, Need{NeedBudget, Remark{"NodeDisruptionBudget", "", b.Name, string(b.State) + ", " + b.Line()}, nil})
+		why := b.Line()
+		if b.State == BudgetInvalid && len(b.BlockedBy) > 0 {
+			why = b.BlockedBy[0].Message
+		}
+		if b.State == BudgetInvalid || usedUp && (b.State == BudgetExhausted || b.only != "") {
+			all = append(all, Need{NeedBudget, Remark{"NodeDisruptionBudget", "", b.Name, string(b.State) + ", " + why}, nil})
 		}
 	}
 	return all

@@ -52,6 +52,11 @@ func TestSchedule(t *testing.T) {
 	soaking := begun
 	soaking.Soaking = at(now.Add(-10 * time.Second))
 	other := v1alpha1.Claim{Rollout: "Plan/system-upgrade/other", UID: "other", Since: *at(minute)}
+	retries := []string{"failed nodes, which need a retry"}
+	p := measured()
+	if v := See(nil, attempted(&p, aNode("a", labelled(hash)), aNode("x", claimed(failed))), nil, now).Preview(&p, Supposition{}); v.Schedule != nil {
+		t.Errorf("nothing is left but a failed node, and it ends: %+v", v.Schedule)
+	}
 	for name, tc := range map[string]struct {
 		plan    upgradev1.Plan
 		nodes   []corev1.Node
@@ -103,12 +108,12 @@ func TestSchedule(t *testing.T) {
 		},
 		"a failure keeps the only slot": {
 			plan: measured(concurrency(1)), nodes: append(fleetOf(2), aNode("x", claimed(failed))),
-			left: 2, stuck: v1alpha1.ReasonMaxConcurrent,
+			left: 2, stuck: v1alpha1.ReasonMaxConcurrent, without: retries,
 		},
 		"halted": {
 			plan:  measured(concurrency(1), strategic(func(s *v1alpha1.Strategy) { s.MaxFailures = size(0) })),
 			nodes: append(fleetOf(2), aNode("x", claimed(failed))),
-			left:  2, stuck: v1alpha1.ReasonHalted,
+			left:  2, stuck: v1alpha1.ReasonHalted, without: retries,
 		},
 		"a node that is not ready uses up the budget": {
 			plan: measured(concurrency(1)), nodes: append(fleetOf(1), aNode("x", unready, labelled(hash))), budgets: []v1alpha1.NodeDisruptionBudget{aBudget(atMost(1))},

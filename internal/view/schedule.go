@@ -155,11 +155,17 @@ func (p *simulation) start(name string) {
 	p.endTurn(u, p.now.Add(p.turn))
 }
 
-// schedule simulates the rollout.
+// schedule simulates the rollout. It returns nil if nothing is left to do by itself.
 func (p *simulation) schedule() *Schedule {
 	p.endTurns()
 	s := &Schedule{TurnSeconds: int(p.turn / time.Second)}
 	began, before := p.now, p.countLeft()
+	if before == 0 {
+		return nil
+	}
+	if slices.ContainsFunc(p.units, hasFailed) {
+		p.without = append(p.without, "failed nodes, which need a retry")
+	}
 	last, ended := p.run()
 	end, left := p.now, p.countLeft()
 	switch {
@@ -235,11 +241,14 @@ func stuckReason(d *rollout.Decision) string {
 	return string(w.Reason) + ": " + w.Message
 }
 
-// countLeft is how many nodes are not updated, without failed nodes that are not retried automatically.
+// hasFailed reports whether a unit has failed and is not retried by itself.
+func hasFailed(u rollout.Unit) bool { return u.State == v1alpha1.UnitFailed && u.RetryAt.IsZero() }
+
+// countLeft is how many nodes will be updated, if nothing stops the rollout.
 func (p *simulation) countLeft() int {
 	left := 0
 	for _, u := range p.units {
-		if u.State != v1alpha1.UnitUpdated && (u.State != v1alpha1.UnitFailed || !u.RetryAt.IsZero()) {
+		if u.State != v1alpha1.UnitUpdated && !hasFailed(u) {
 			left++
 		}
 	}

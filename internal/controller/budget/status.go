@@ -27,7 +27,7 @@ func (c *Controller) report(
 	account := of.Examine(f, now)
 	b := stored.DeepCopy()
 	b.Status = budget.Status(b, &account, now)
-	status.SetBudgetConditions(b, of.Error, account.Limit, notes(of, f.Nodes), now)
+	status.SetBudgetConditions(b, of.Error, account.Limit, notes(of, f.Nodes, account.Domains), now)
 	b.Status.Holders = b.Status.Holders[:min(len(b.Status.Holders), v1alpha1.MaxListedUnits)]
 	metrics.SetBudget(b.Name, &b.Status)
 	if equality.Semantic.DeepEqual(stored.Status, b.Status) {
@@ -47,9 +47,12 @@ func (c *Controller) report(
 	return account.Next, nil
 }
 
-// notes returns additions to the message: how many nodes are blocked by their own pods, and that Prometheus does not answer.
-func notes(of *rollout.Budget, nodes map[string]*rollout.Node) []string {
-	var notes []string
+// notes returns additions to the message: in which domains nodes may be taken, how many nodes are blocked by their own pods, and that Prometheus
+// does not answer.
+func notes(of *rollout.Budget, nodes map[string]*rollout.Node, domains map[string]int) (notes []string) {
+	if only := of.OnlyIn(domains); only != "" {
+		notes = append(notes, only)
+	}
 	blocked := 0
 	for name := range of.NodeBlocks {
 		if n := nodes[name]; n != nil && of.Selector.Matches(labels.Set(n.Labels)) {
