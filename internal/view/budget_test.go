@@ -133,6 +133,16 @@ func TestNeedsOfDomains(t *testing.T) {
 	}
 }
 
+// What others do ends many waits. A person must learn of those that nobody ends.
+func TestNeedsOfWaits(t *testing.T) {
+	for reason, want := range map[v1alpha1.Reason]int{v1alpha1.ReasonHostnameShared: 1, v1alpha1.ReasonMaxConcurrent: 0} {
+		r := Rollout{Nodes: []Node{{Node: "n", State: v1alpha1.UnitOutdated, Reason: reason}}}
+		if all := Needs([]Rollout{r}, nil); len(all) != want {
+			t.Errorf("%s: %+v, want %d", reason, all, want)
+		}
+	}
+}
+
 func TestBudgetHoldersOldestFirst(t *testing.T) {
 	nodes := []corev1.Node{aNode("a", cordoned), aNode("b", claimed(own())), aNode("c", unready)}
 	nodes[2].Status.Conditions[0].LastTransitionTime = *at(minute.Add(-time.Hour))

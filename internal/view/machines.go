@@ -119,16 +119,18 @@ func (u *machines) world(isPreview bool) (w *replacement.World, unlisted []strin
 		w.Nodes[n.Name] = n
 		w.Sets[n.Name] = &replacement.Set{Set: cloud.Set{Name: n.Name, ImageName: u.image}, Known: true, Machines: []cloud.Machine{m}}
 		image := n.Status.NodeInfo.OSImage
-		byImage := w.MatchOSImage && image != "" && (image == u.image || isPreview || u.wholeStatus())
+		byImage := w.MatchOSImage && image != "" && (image == u.image || isPreview)
 		if u.inStatus(n.Name).State == "" && n.Claim == nil && !n.OptedOut && !byImage {
 			unlisted = append(unlisted, n.Name)
 		}
 	}
-	if !u.wholeStatus() || len(unlisted) > int(nr.Status.Counts.Updated) {
+	if !u.wholeStatus() || !isPreview && len(unlisted) > int(nr.Status.Counts.Updated) {
 		return w, unlisted
 	}
-	for _, name := range unlisted { // The status lists all others, and counts these as updated.
-		w.Sets[name].Machines[0].UpToDate = true
+	for i, name := range unlisted { // The status lists all others, and counts so many of these as updated.
+		if w.Sets[name].Machines[0].UpToDate = true; i >= int(nr.Status.Counts.Updated) {
+			delete(w.Nodes, name)
+		}
 	}
 	return w, nil
 }
@@ -248,6 +250,11 @@ func (u *machines) unmanaged(n *corev1.Node) string {
 	why := u.unmetRequirements(u.selector, n)
 	if why == "" && n.Spec.ProviderID == "" {
 		why = "the node has no spec.providerID, by which the cloud would know its machine"
+	}
+	isListed := u.inStatus(n.Name).State != "" || n.Labels[v1alpha1.LabelNodeRollout(u.of.Name)] == v1alpha1.LabelNodeRolloutDisabled
+	if why == "" && u.image != "" && u.of.Spec.Replacement.ImageMatch == v1alpha1.ImageMatchOSImage && u.wholeStatus() && !isListed &&
+		n.Status.NodeInfo.OSImage != u.image {
+		why = "its machine is in none of the rollout's scale sets"
 	}
 	return why
 }

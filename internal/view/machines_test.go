@@ -81,11 +81,12 @@ func waitsFor(reason v1alpha1.Reason, message string) func(*v1alpha1.NodeRollout
 
 func byOSImage(nr *v1alpha1.NodeRollout) {
 	nr.Spec.Replacement.ImageMatch = v1alpha1.ImageMatchOSImage
-	nr.Status.Counts = &v1alpha1.UnitCounts{Total: 100}
+	nr.Status.Counts = &v1alpha1.UnitCounts{Total: 100, Waiting: 100}
 }
 
 // TestMachines: the claim, the status and the node itself make the unit.
 func TestMachines(t *testing.T) {
+	ofOne := func(nr *v1alpha1.NodeRollout) { nr.Status.Counts = &v1alpha1.UnitCounts{Total: 1, Updated: 1} }
 	many := func(nr *v1alpha1.NodeRollout) { nr.Status.Counts = &v1alpha1.UnitCounts{Total: 100, Waiting: 100} }
 	updating := func(reason v1alpha1.Reason, message string) func(*v1alpha1.NodeRollout) {
 		return func(nr *v1alpha1.NodeRollout) {
@@ -107,8 +108,9 @@ func TestMachines(t *testing.T) {
 		"not known":      {aReplacement(unknown), aMachine("n", "pool"), nil},
 		"not counted":    {aReplacement(func(nr *v1alpha1.NodeRollout) { nr.Status.Counts = &v1alpha1.UnitCounts{Total: 2, Failed: 2} }), aMachine("n", "pool"), nil},
 		"untold":         {aReplacement(many), aMachine("n", "pool"), nil},
-		"told by its OS": {aReplacement(byOSImage), aMachine("n", "pool"), []string{"n Outdated image-1 → image-2"}},
-		"waits unlisted": {aReplacement(byOSImage, many), aMachine("n", "pool"), nil},
+		"told by its OS": {aReplacement(byOSImage, waitsFor("", "")), aMachine("n", "pool"), []string{"n Outdated image-1 → image-2"}},
+		"waits unlisted": {aReplacement(byOSImage), aMachine("n", "pool"), nil},
+		"in another set": {aReplacement(byOSImage, ofOne), aMachine("n", "other"), nil},
 		"updated by OS":  {aReplacement(byOSImage), aMachine("n", "POOL", func(n *corev1.Node) { n.Status.NodeInfo.OSImage = "image-2" }), []string{"n Updated image-2"}},
 		"OS not told":    {aReplacement(byOSImage), aMachine("n", "pool", func(n *corev1.Node) { n.Status.NodeInfo.OSImage = "" }), nil},
 		"no machine":     {aReplacement(), aNode("n"), nil},
@@ -351,6 +353,16 @@ func TestPreviewMachines(t *testing.T) {
 				t.Errorf("notes %q, problem %q, schedule %v", v.Notes, v.Problem, v.Schedule)
 			}
 		})
+	}
+	other := func(nr *v1alpha1.NodeRollout) { nr.Spec.Replacement.ImageMatch = v1alpha1.ImageMatchOSImage }
+	for _, nr := range []v1alpha1.NodeRollout{aReplacement(), aReplacement(other)} { // Its status counts one node, and lists none.
+		if v := See(nil, nodes, nil, now).Preview(&nr, Supposition{}); len(v.Steps) > 0 {
+			t.Errorf("nodes of other scale sets are next: %+v", v.Steps)
+		}
+	}
+	full := aReplacement(waitsFor(v1alpha1.ReasonSurgeExhausted, "1 of 1"))
+	if s := See(nil, []corev1.Node{aMachine("n", "pool")}, nil, now).Preview(&full, Supposition{Turn: time.Minute}).Schedule; s == nil || s.Stuck != "" {
+		t.Errorf("a surge ends with a turn: %+v", s)
 	}
 	broken := aReplacement(func(nr *v1alpha1.NodeRollout) {
 		nr.Spec.NodeSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Equals"}}

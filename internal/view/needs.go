@@ -18,6 +18,7 @@ const (
 	NeedHalted       NeedCause = "Halted"
 	NeedStalled      NeedCause = "Stalled"
 	NeedFailed       NeedCause = "Failed"
+	NeedWaits        NeedCause = "Waits"
 	NeedPolicy       NeedCause = "Policy"
 	NeedApproval     NeedCause = "Approval"
 	NeedBudget       NeedCause = "Budget"
@@ -53,6 +54,12 @@ func Needs(rollouts []Rollout, budgets []Budget) (all []Need) {
 // byTurns are why nodes are unavailable that will be available again by themselves.
 var byTurns = []v1alpha1.UnavailableCause{v1alpha1.CauseClaimed, v1alpha1.CauseBeingRemoved, v1alpha1.CauseMinReadySeconds, v1alpha1.CauseDaemonPod}
 
+// forPersons are why nodes wait until a person acts who may not know of it.
+var forPersons = []v1alpha1.Reason{
+	v1alpha1.ReasonClaimUnreadable, v1alpha1.ReasonHostnameShared, v1alpha1.ReasonMachineUnknown, v1alpha1.ReasonScaleSetUnfit,
+	v1alpha1.ReasonScaleSetNotFound, v1alpha1.ReasonCloudDenied,
+}
+
 // needs lists what the rollout needs of a person.
 func (r *Rollout) needs() (all []Need) {
 	var failed []string
@@ -80,6 +87,11 @@ func (r *Rollout) needs() (all []Need) {
 		add(NeedStalled, "stalled"+after(r.Message), failed)
 	case len(failed) > 0:
 		add(NeedFailed, "", failed)
+	case r.Counts.Updating == 0:
+		waits := WaitsOf(r.Nodes)
+		if i := slices.IndexFunc(waits, func(w Waits) bool { return slices.Contains(forPersons, w.Reason) }); i >= 0 {
+			add(NeedWaits, string(waits[i].Reason)+after(waits[i].Message), nil)
+		}
 	}
 	if r.PolicyMissing != "" {
 		add(NeedPolicy, r.PolicyMissing, nil)

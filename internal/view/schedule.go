@@ -82,8 +82,13 @@ func (c *Cluster) newSimulation(s rollout.Strategy, units []rollout.Unit, now ti
 	return p
 }
 
-// removeBlocks removes pauses and gates, whose end is unknown, and notes each in without.
+// removeBlocks removes pauses and gates, whose end is unknown, and notes each in without. Nothing is noted of what ends by itself.
 func (p *simulation) removeBlocks() {
+	for i := range p.units {
+		if u := &p.units[i]; slices.Contains(passing, u.Reason) {
+			u.Reason, u.Message = "", ""
+		}
+	}
 	if p.strategy.Paused {
 		p.strategy.Paused = false
 		p.without = append(p.without, "the time until it is resumed")
@@ -106,6 +111,9 @@ func (p *simulation) removeBlocks() {
 		b.Blocks, b.NodeBlocks = nil, nil
 	}
 }
+
+// passing are reasons to wait for a cloud that end with turns, or soon.
+var passing = []v1alpha1.Reason{v1alpha1.ReasonSurgeExhausted, v1alpha1.ReasonScaleSetBusy, v1alpha1.ReasonCloudThrottled, v1alpha1.ReasonReplacementPending}
 
 // changeNode changes a copy of a node.
 func (p *simulation) changeNode(name string, how func(*rollout.Node)) {
@@ -140,7 +148,7 @@ func (p *simulation) endTurns() {
 // endTurn ends a turn at this time.
 func (p *simulation) endTurn(u *rollout.Unit, at time.Time) {
 	p.at(at, func() {
-		u.State, u.Claimed, u.Unoffered = v1alpha1.UnitUpdated, false, false
+		u.State, u.InTurn, u.Claimed, u.Unoffered = v1alpha1.UnitUpdated, false, false, false
 		p.changeNode(u.Node, func(n *rollout.Node) { n.EndTurn(func(c v1alpha1.Claim) bool { return c.UID == p.strategy.UID }) })
 	})
 }

@@ -49,7 +49,7 @@ func machineRollouts() []view.Rollout {
 		},
 		{
 			Kind: view.KindNodeRollout, Name: "steady", Version: "image-2", State: view.Complete, Since: ago(time.Hour), Counts: v1alpha1.UnitCounts{Total: 3, Updated: 3},
-			ScaleSets: []v1alpha1.ScaleSetStatus{{Name: "pool", Machines: 3}, {Name: "sick", Machines: 1, Reason: v1alpha1.ReasonCloudDenied, Message: "403"}},
+			ScaleSets: []v1alpha1.ScaleSetStatus{{Name: "pool", Machines: 3}, {Name: "back", Machines: 2, Image: "image-1", RolledBack: "image-2"}, {Name: "out"}, {Name: "sick", Machines: 1, Reason: v1alpha1.ReasonCloudDenied, Message: "403"}},
 		},
 	}
 }

@@ -144,8 +144,13 @@ func TestCloudThatCantBeAsked(t *testing.T) {
 	if diff := cmp.Diff([]string{"another", "before", "set"}, names); diff != "" {
 		t.Error(diff)
 	}
+	counts, runs := v1alpha1.UnitCounts{Total: 3, Updated: 2, Updating: 1}, []v1alpha1.Run{{Revision: p.rollout.Status.Revision, Total: 3, Updated: 2}}
+	p.rollout.Status.Counts, p.rollout.Status.History = &counts, runs
 	if p.countProgress(); p.unreadable != v1alpha1.ReasonCloudDenied {
 		t.Errorf("it is blind by %q", p.unreadable)
+	}
+	if diff := cmp.Diff(&counts, p.rollout.Status.Counts) + cmp.Diff(runs, p.rollout.Status.History); diff != "" {
+		t.Errorf("what is not known is counted: %s", diff)
 	}
 }
 

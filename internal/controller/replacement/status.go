@@ -254,8 +254,12 @@ func (p *pass) countProgress() status.Progress {
 	}
 	g.Unknown, g.UnknownMessage = p.unreadable, p.unreadableMessage
 	g.Note = p.notes()
-	s.Counts = &g.Counts
-	s.History = p.History(s.History, s.Revision, s.Wave, s.Approval, &g)
+	if p.unreadable != "" && s.Counts != nil {
+		g.Counts = *s.Counts // After a start of the process nothing is known.
+	} else {
+		s.Counts = &g.Counts
+		s.History = p.History(s.History, s.Revision, s.Wave, s.Approval, &g)
+	}
 	p.Measure(&g, true)
 	p.countMachines()
 	return g.Progress

@@ -15,6 +15,9 @@ import (
 // then goes back to phase Adding.
 func (w *World) discarding(t *Turn) {
 	s, n := w.SetOf(t), w.oldNode(t)
+	if t.Attempt != w.Attempt(s, n) && w.mayRejectReplacement(t) {
+		t.Failed = nil // It does not concern the new attempt.
+	}
 	t.Step = w.stepToReturn(t, n, s.isGone(t.Machine) || t.Machine == "")
 	switch {
 	case t.Step != StepNone:

@@ -1272,6 +1272,9 @@ func TestKeptUntilAskedAgain(t *testing.T) {
 		if s.Judge([]*Turn{s.turn}); (s.turn.Step == StepNone) != tc.kept {
 			t.Errorf("%+v: step %q: %s", tc, s.turn.Step, s.turn.Message)
 		}
+		if failed := s.turn.Unit.State == v1alpha1.UnitFailed; failed != (tc.attempt == "2") {
+			t.Errorf("of attempt %s its unit is %s", tc.attempt, s.turn.Unit.State)
+		}
 	}
 }
 
