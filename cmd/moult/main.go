@@ -5,6 +5,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"runtime/debug"
 
@@ -16,6 +17,7 @@ import (
 
 	"moult.dev/moult/internal/cli/drain"
 	"moult.dev/moult/internal/cli/flags"
+	"moult.dev/moult/internal/cli/setimage"
 )
 
 // version is set by the linker.
@@ -36,4 +38,19 @@ func main() {
 	root.AddCommand(drain.NewCommands(clock.RealClock{}, streams)...)
 	root.SetArgs(ofPeers(os.Args))
 	flags.Exit(root.ExecuteContext(ctrl.SetupSignalHandler()))
+}
+
+// setImage is the command's name.
+const setImage = "set-image"
+
+func newSetImageCommand(streams genericiooptions.IOStreams) *cobra.Command {
+	c := newClouds(os.Getenv)
+	cmd := setimage.NewCommand(clock.RealClock{}, streams, os.Getenv, c.of)
+	v := newVariables(cmd.Flags())
+	c.bind(v)
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		ignored, err := v.load(os.Getenv)
+		return errors.Join(append(ignored, err)...)
+	}
+	return cmd
 }

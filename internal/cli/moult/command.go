@@ -2,11 +2,11 @@
 
 // Package moult is `kubectl moult`: it shows rollouts and steers them.
 //
-//	status.go     the state of rollouts, once or as a live view: frame.go draws it, follow.go shows changes
+//	status.go     the state of rollouts, in a list, once or as a live view: frame.go draws it, follow.go shows changes
 //	  source ──▶ package view ──▶ frame: what needs a person, a header and a bar a rollout, a line a node ──▶ out     once
 //	  feed ──▶ source ──▶ view ─┬▶ frame, cut to the terminal's size ──▶ live            in place, on a terminal
 //	                            └▶ what is new ──▶ journal                                line by line, elsewhere
-//	list.go       one line a rollout; events.go shows the Events of one, and history.go its last runs and what all runs sum up to
+//	events.go     the Events of a rollout; history.go its last runs and what all runs sum up to
 //	why.go        everything that is known about why one node is changed, or is not; advise.go says what to do
 //	preview.go    what a rollout would do; subject.go reads manifests, drains.go looks at pods, foresee.go draws it
 //	pages.go      the same as web pages: it reads what package dashboard shows

@@ -7,7 +7,7 @@
 //
 //	gather     its revisions, pods, settings and nodes                       gather.go, legacy.go
 //	revise     which revision is wanted, and which is active                 revisions.go
-//	explain    which pod does not start, and why                             start.go
+//	explain    which pod does not start, and why                             gather.go
 //	canary     its nodes, its failure, its promotion                         canary.go
 //	apply      create and delete pods                                        apply.go
 //	report     the status of the revisions and of the ExtendedDaemonSet      report.go
