@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -39,16 +40,33 @@ func (p *pass) gather(ctx context.Context) (daemonset.Facts, error) {
 	if p.stored.Annotations[edsv1.AnnotationOldDaemonset] != "" {
 		return facts, p.gatherLegacy(ctx, &facts)
 	}
-	var pods corev1.PodList
-	if err := p.pods.List(ctx, &pods, own...); err != nil {
-		return facts, fmt.Errorf("listing pods, %w", err)
+	facts.Pods, err = p.ownPods(ctx)
+	return facts, err
+}
+
+// ownPods returns the pods of the ExtendedDaemonSet in the cache, with all writes of this process.
+func (p *pass) ownPods(ctx context.Context) (own []*corev1.Pod, err error) {
+	options := []client.ListOption{client.InNamespace(p.key.Namespace), client.UnsafeDisableDeepCopy}
+	if p.podIndex != nil {
+		options = append(options, client.Limit(1)) // It only waits for the writes: a copy of thousands of pods takes longer than a decision.
 	}
-	for i := range pods.Items {
-		if pod := &pods.Items[i]; daemonset.IsDaemonPod(pod) {
-			facts.Pods = append(facts.Pods, pod)
+	var list corev1.PodList
+	if err = p.pods.List(ctx, &list, options...); err != nil {
+		return nil, fmt.Errorf("listing pods, %w", err)
+	}
+	var all []any
+	for i := range list.Items {
+		all = append(all, &list.Items[i])
+	}
+	if p.podIndex != nil {
+		all, err = p.podIndex.ByIndex(toolscache.NamespaceIndex, p.key.Namespace)
+	}
+	for _, o := range all {
+		if pod, ok := o.(*corev1.Pod); ok && pod.Labels[edsv1.LabelName] == p.key.Name && daemonset.IsDaemonPod(pod) {
+			own = append(own, pod)
 		}
 	}
-	return facts, nil
+	return own, err
 }
 
 // workload is how workloads gates name the ExtendedDaemonSet.

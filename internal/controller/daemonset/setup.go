@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -30,7 +31,7 @@ import (
 	"moult.dev/moult/internal/turn"
 )
 
-// indexName finds pods and revisions by the ExtendedDaemonSet that their label names, and Settings by the one that they reference.
+// indexName finds revisions by the ExtendedDaemonSet that their label names, and Settings by the one that they reference.
 const indexName = "extendeddaemonset"
 
 func indexedByName(o client.Object) []string {
@@ -58,7 +59,9 @@ func CacheOptions(o Options) map[client.Object]cache.ByObject {
 type Caches struct {
 	Pods       cache.Cache
 	daemonPods client.Client
-	newLegacy  func(namespace string) (cache.Cache, client.Client, error)
+	// podIndex has the objects of Pods by namespace; nil if only some namespaces are watched.
+	podIndex  toolscache.Indexer
+	newLegacy func(namespace string) (cache.Cache, client.Client, error)
 }
 
 // NewCaches returns the caches of pods, which keep few fields. The caller adds them to the manager. with holds the manager's scheme and
@@ -94,12 +97,18 @@ func NewCaches(cfg *rest.Config, o Options, with cache.Options) (c Caches, err e
 // SetupWithManager makes the manager run this controller.
 func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error {
 	if err := errors.Join(
-		c.Pods.IndexField(ctx, &corev1.Pod{}, indexName, indexedByName),
 		m.GetFieldIndexer().IndexField(ctx, &edsv1.ExtendedDaemonSetReplicaSet{}, indexName, indexedByName),
 		m.GetFieldIndexer().IndexField(ctx, &edsv1.ExtendedDaemonsetSetting{}, indexName, indexedByName),
 		m.GetFieldIndexer().IndexField(ctx, &edsv1.ExtendedDaemonSet{}, indexSelected, indexedBySelected),
 	); err != nil {
 		return fmt.Errorf("indexing ExtendedDaemonSets and what is theirs, %w", err)
+	}
+	pods, err := c.Pods.GetInformer(ctx, &corev1.Pod{}, cache.BlockUntilSynced(false))
+	if err != nil {
+		return fmt.Errorf("watching pods, %w", err)
+	}
+	if of, ok := pods.(toolscache.SharedIndexInformer); ok {
+		c.podIndex = of.GetIndexer()
 	}
 	running, err := ctrl.NewControllerManagedBy(m).
 		Named("extendeddaemonset.rollout").
