@@ -76,6 +76,7 @@ func (c *Cluster) hosts(nr *v1alpha1.NodeRollout, named string, preview *Supposi
 	r := &u.described
 	r.Version, r.Revision, r.Versions, r.RolledBack = w.Revision, w.Revision, w.Versions, w.RolledBack
 	r.Unlabelled = int32(len(w.Unlabelled))
+	u.conditions.message = w.Note()
 	u.decided = true
 	decide(&u.units, turns, named, func(total int) rollout.Strategy { return nodeturn.Strategy(nr, w.Revision, w.OwnNode, total) }, u.line)
 	return u
@@ -92,6 +93,8 @@ func (u *hosts) line(t *hostupdate.Unit, wait *rollout.Wait) Node {
 		target = hostupdate.VersionOf(t.Claim)
 	case line.State == v1alpha1.UnitOutdated && t.Unit.Reason != "" && !t.Verdict.RetryAt.IsZero():
 		u.blockedUntil[line.Node] = t.Verdict.RetryAt
+	case line.State == v1alpha1.UnitFailed && t.Verdict.State == v1alpha1.UnitUpdated:
+		line.Recovers = true
 	}
 	if line.State != v1alpha1.UnitUpdated && hostupdate.CompareVersions(target, line.Version) != 0 {
 		line.Target = target

@@ -288,6 +288,26 @@ func TestNodeRollout(t *testing.T) {
 	}
 }
 
+// A failed turn whose host runs the version ends when the node is healthy, and a person must know of it.
+func TestHostsThatRecover(t *testing.T) {
+	n := aHost("n", stabilize, stabilize, isDone, "false", runs("1.20.3"), unready, taken(rebootsSince(minute), fails(v1alpha1.ReasonTurnTimeout, false), func(c *v1alpha1.Claim) {
+		c.Changed = at(minute)
+	}))
+	all := See(nil, []corev1.Node{n}, nil, now).NodeRollouts([]v1alpha1.NodeRollout{aNodeRollout()}).Rollouts()
+	if n := &all[0].Nodes[0]; n.State != v1alpha1.UnitFailed || !n.ContinuesFailed() || len(Needs(all, nil)) != 1 {
+		t.Errorf("%+v, needs %+v", n, Needs(all, nil))
+	}
+}
+
+// That no agent can look for updates shows beside "Complete".
+func TestHostsThatCannotLook(t *testing.T) {
+	n := aHost("n", stabilize, stabilize, isFailed, "unknown", runs("1.20.3"), noted(v1alpha1.AnnotationHostChecked, "2026-11-20T11:59:00Z"))
+	r := See(nil, []corev1.Node{n}, nil, now).NodeRollouts([]v1alpha1.NodeRollout{aNodeRollout()}).Rollouts()[0]
+	if !strings.Contains(r.Message, "can't look for updates: 1, such as that of n") {
+		t.Errorf("%s: %q", r.State, r.Message)
+	}
+}
+
 // TestNodeRolloutStates: how it stands in one word.
 func TestNodeRolloutStates(t *testing.T) {
 	stalled := func(nr *v1alpha1.NodeRollout) {

@@ -46,6 +46,8 @@ func (c *Cluster) plan(p *upgradev1.Plan, named string, preview *Supposition) *p
 	}
 	w, err := plan.NewWorld(p)
 	switch u.selector = w.Selector; {
+	case err != nil && preview == nil: // The status tells too why it can't be read.
+		u.problem = cmp.Or(u.conditions.refusal(), err.Error())
 	case err != nil:
 		u.problem = err.Error()
 	case p.Spec.Version == "" && p.Spec.Channel == "":

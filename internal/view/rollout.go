@@ -109,6 +109,8 @@ type Node struct {
 	Skipped bool `json:"skipped,omitempty"`
 	// RetryAt is when a failed unit is retried automatically.
 	RetryAt *metav1.Time `json:"retryAt,omitempty"`
+	// Recovers is true for a failed unit whose host runs the version: the turn ends when its node is healthy.
+	Recovers bool `json:"recovers,omitempty"`
 	// Canary is true if the canary of an ExtendedDaemonSet runs on the node. Pod is the daemon's pod there.
 	Canary bool   `json:"canary,omitempty"`
 	Pod    string `json:"pod,omitempty"`
@@ -239,11 +241,11 @@ func (r *Rollout) FullName() string { return cache.NewObjectName(r.Namespace, r.
 // FullName is the object's name, as namespace/name if it has a namespace.
 func (r *Remark) FullName() string { return cache.NewObjectName(r.Namespace, r.Name).String() }
 
-// ContinuesFailed reports whether a machine's turn has failed but continues without a retry: its replacement is still being added,
-// or has joined and is not healthy yet.
+// ContinuesFailed reports whether a turn has failed but continues without a retry: a machine's replacement is still being added, or has joined and is
+// not healthy yet, or a host runs the version, and its node is not healthy yet.
 func (n *Node) ContinuesFailed() bool {
 	phase := v1alpha1.MachinePhase(n.Phase)
-	return n.State == v1alpha1.UnitFailed && (phase == v1alpha1.MachineAdding || phase == v1alpha1.MachineSoaking)
+	return n.State == v1alpha1.UnitFailed && (phase == v1alpha1.MachineAdding || phase == v1alpha1.MachineSoaking || n.Recovers)
 }
 
 // InTurn reports whether the node is in a turn that has not failed.

@@ -139,6 +139,11 @@ func TestWhyOfTheNodeItself(t *testing.T) {
 	if diff := cmp.Diff(want, w.Node); diff != "" || len(w.Node.Claims) != 1 {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
+	own := own()
+	own.Uncordon = true
+	if w, _ := See(nil, []corev1.Node{aNode("n", cordoned, claimed(own))}, nil, now).Why("n"); w.Node.CordonedBy != own.Rollout {
+		t.Errorf("a node that its turn uncordons is cordoned by %q", w.Node.CordonedBy)
+	}
 	n.Annotations[v1alpha1.AnnotationEvicted] = "?"
 	n.Annotations[v1alpha1.AnnotationClaims] = "?"
 	if w, _ := See(nil, []corev1.Node{n}, nil, now).Why("n"); w.Node.ClaimError == "" || len(w.Node.Evicted) != 1 {

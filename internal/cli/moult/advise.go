@@ -140,7 +140,10 @@ func (a *advisor) add(lines string) {
 func (a *advisor) failed() {
 	u := &a.part.Unit
 	a.add(failedHints[u.Reason])
-	if a.part.Replaces && u.ContinuesFailed() {
+	if u.ContinuesFailed() {
+		if !a.part.Replaces {
+			a.add("it ends by itself when the node is healthy")
+		}
 		return
 	}
 	retry := "{node}"

@@ -49,7 +49,7 @@ func (c *steerCommand) retry(ctx context.Context, o source.Object, only string) 
 	switch {
 	case o.Kind == source.Node:
 		where = "on node " + o.GetName()
-		failures, err = failuresOnNode(o.Unstructured)
+		failures, err = c.failuresOnNode(ctx, o.Unstructured)
 		if err == nil && only != "" {
 			err = c.checkOnly(o.GetName(), only, failures)
 		}
@@ -97,7 +97,7 @@ func (c *steerCommand) checkOnly(node, only string, failures []failure) error {
 }
 
 // failuresOnNode are the failed turns on a node.
-func failuresOnNode(node *unstructured.Unstructured) ([]failure, error) {
+func (c *steerCommand) failuresOnNode(ctx context.Context, node *unstructured.Unstructured) ([]failure, error) {
 	claims, err := v1alpha1.ParseClaims(node.GetAnnotations())
 	if err != nil {
 		return nil, fmt.Errorf("node %s: %w", node.GetName(), err)
@@ -106,10 +106,13 @@ func failuresOnNode(node *unstructured.Unstructured) ([]failure, error) {
 	for i := range claims {
 		if f := claims[i].Failed; f != nil {
 			kind, name, _ := strings.Cut(claims[i].Rollout, "/")
+			lasts := false
 			if kind == source.NodeRollout.Name {
+				all, _ := c.failuresOf(ctx, source.Target{Kind: source.NodeRollout, Name: name}) // It may be gone.
+				lasts = slices.Contains(all, failure{node.GetName(), f.Reason, true})
 				name = source.NodeRollout.Short(name)
 			}
-			failures = append(failures, failure{name: name, reason: f.Reason})
+			failures = append(failures, failure{name, f.Reason, lasts})
 		}
 	}
 	return failures, nil

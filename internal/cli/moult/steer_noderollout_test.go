@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"moult.dev/moult/api/v1alpha1"
 )
@@ -143,7 +144,8 @@ func TestFailuresOnNode(t *testing.T) {
 	}
 	node := &unstructured.Unstructured{}
 	node.SetAnnotations(map[string]string{v1alpha1.AnnotationClaims: value})
-	failures, err := failuresOnNode(node)
+	src, _, _ := fakes(t)
+	failures, err := (&steerCommand{command: command{clock: clocktesting.NewFakeClock(now)}, src: src}).failuresOnNode(t.Context(), node)
 	if got, want := list(failures), "ns/p (JobFailed), nr/r (JobFailed)"; err != nil || got != want {
 		t.Errorf("%s, %v, want %s", got, err, want)
 	}

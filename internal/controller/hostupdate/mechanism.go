@@ -105,7 +105,15 @@ func (h hosts) Take(ctx context.Context, t *hostupdate.Unit) error {
 
 // Soak of a node that is healthy.
 func (h hosts) Soak(t *hostupdate.Unit) turn.Write {
-	return turn.Write{Also: removeHookLabels(t.Node, h.w.Hooks())}
+	claim := *t.Claim
+	return turn.Write{Also: removeHookLabels(t.Node, h.w.Hooks()), Then: func() { h.observeReboot(&claim) }}
+}
+
+// observeReboot measures the reboot of a turn whose node was healthy at the first look, so that no change is in its claim.
+func (h hosts) observeReboot(c *v1alpha1.Claim) {
+	if c.Rebooting != nil && c.Changed == nil && c.Soaking == nil && c.Failed == nil {
+		metrics.ObserveReboot(h.Key.Name, h.w.Now.Sub(c.Rebooting.Time))
+	}
 }
 
 // Finish orders the host to look for updates again, unless it has done so after the reboot and found none.
@@ -117,6 +125,7 @@ func (h hosts) Finish(t *hostupdate.Unit) turn.Write {
 	version := hostupdate.VersionOf(&claim)
 	proven := claim.Failed == nil || version == "" || hostupdate.CompareVersions(t.Report.Version, version) == 0
 	return turn.Write{Also: also, Version: version, Unproven: !proven, Then: func() {
+		h.observeReboot(&claim)
 		if proven {
 			h.Mention(events.HostsUpdated(h.w.Rollout, version), t.Node.Name)
 		}

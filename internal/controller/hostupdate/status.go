@@ -3,6 +3,7 @@
 package hostupdate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -59,9 +60,7 @@ func (p *pass) count() status.Progress {
 	if n := len(p.w.Unlabelled); n > 0 {
 		g.Note = fmt.Sprintf("selected nodes without a label that names their host's interface are ignored: %d", n)
 	}
-	if failing := p.w.Failing; len(failing) > 0 {
-		g.Note = fmt.Sprintf("agents of updated hosts can't look for updates: %d, such as that of %s", len(failing), failing[0])
-	}
+	g.Note = cmp.Or(p.w.Note(), g.Note)
 	if s.Revision != p.w.Revision {
 		s.Revision, s.TurnSeconds = p.w.Revision, 0
 	}

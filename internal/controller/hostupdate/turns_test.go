@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"moult.dev/moult/api/v1alpha1"
 )
@@ -154,6 +155,7 @@ func TestLooksAfterReboot(t *testing.T) {
 		"the agent of another operator": {func(h *simulated) { h.peer = true }, 0, []string{unknown, asked, "stabilize,stabilize,busy unknown", none}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			before := rebootsMeasured(t)
 			l := newLoop(t, func(r *v1alpha1.NodeRollout) { r.Spec.Strategy = &v1alpha1.Strategy{Soak: duration(tc.soak)} })
 			l.host("a", func(h *simulated) {
 				if tc.host != nil {
@@ -169,8 +171,28 @@ func TestLooksAfterReboot(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 			l.updatedOnce("a")
+			if measured := rebootsMeasured(t) - before; measured != 1 {
+				t.Errorf("%d reboots were measured", measured)
+			}
 		})
 	}
+}
+
+// rebootsMeasured is how many reboots the metric of all rollouts has counted.
+func rebootsMeasured(t *testing.T) (n uint64) {
+	t.Helper()
+	families, err := metrics.Registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == "moult_host_reboot_duration_seconds" {
+				n += m.GetHistogram().GetSampleCount()
+			}
+		}
+	}
+	return n
 }
 
 // A host that finds a further release after its reboot has another turn, once it was asked about it.

@@ -213,7 +213,7 @@ func (w *World) judgeRecovering(t *Unit) {
 		return
 	}
 	t.Unit.RetryAt = time.Time{}
-	if t.Message != "" {
+	if t.Message != "" && !strings.HasSuffix(t.Unit.Message, t.Message) {
 		t.Unit.Message = nodeturn.Short(t.Unit.Message + "; " + t.Message)
 	}
 }

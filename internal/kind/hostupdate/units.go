@@ -196,7 +196,7 @@ func (w *World) judge(t *Unit) {
 	switch t.Unit.State {
 	case v1alpha1.UnitUpdated:
 		if t.Unit.Unoffered = w.RunsAnotherVersion(t); t.Counted && t.Report.State == v1alpha1.HostStateError {
-			w.Failing = append(w.Failing, t.Node.Name)
+			w.failing = append(w.failing, t.Node.Name)
 		}
 	case v1alpha1.UnitOutdated:
 		t.Unit.Unoffered = t.Claim == nil && slices.Contains(unoffered, t.Verdict.Reason)

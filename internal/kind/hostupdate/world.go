@@ -5,6 +5,7 @@ package hostupdate
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -53,8 +54,8 @@ type World struct {
 	Releases   []v1alpha1.HostRelease
 	Versions   []v1alpha1.HostVersion
 	Unlabelled []string
-	// Failing are the nodes of updated hosts whose agents fail to look for updates.
-	Failing []string
+	// failing are the nodes of updated hosts whose agents fail to look for updates.
+	failing []string
 	// RolledBack is the version from which hosts are brought back; "" without a rollback.
 	RolledBack string
 	// newest is the release that was discovered last, at newestSince.
@@ -62,6 +63,14 @@ type World struct {
 	newestSince time.Time
 	// healthy is the fleet with one more budget: spec.health.
 	healthy rollout.Fleet
+}
+
+// Note says of which updated hosts it is not known whether they should be updated; "" if of none.
+func (w *World) Note() string {
+	if len(w.failing) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("agents of updated hosts can't look for updates: %d, such as that of %s", len(w.failing), w.failing[0])
 }
 
 // HolderOf is the name of a NodeRollout in claims.
