@@ -12,7 +12,7 @@ const (
 	AnnotationClaims = "moult.dev/claims"
 
 	// AnnotationCordonedBy names the rollout that made the Node unschedulable, as "Kind/namespace/name". A Node that is
-	// unschedulable without it was cordoned by a person, or by another tool, and stays so.
+	// unschedulable without it was cordoned by a person, or by another tool, and stays so unless a claim says uncordon.
 	AnnotationCordonedBy = "moult.dev/cordoned-by"
 
 	// AnnotationRetry requests one more attempt of failed turns. On a rollout it applies to all its failed nodes, on a Node

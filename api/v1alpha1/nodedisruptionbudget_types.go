@@ -82,6 +82,7 @@ type NodeDisruptionBudgetSpec struct {
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=317
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
 	TopologyKey string `json:"topologyKey,omitempty"`
 
 	// maxDomains is in how many domains nodes may be unavailable at once. Default 1 if topologyKey is set.

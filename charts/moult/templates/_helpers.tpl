@@ -22,5 +22,5 @@
 
 {{/* The settings of the operator, as the data of a ConfigMap. */}}
 {{- define "moult.settings" -}}
-{{- toYaml (merge (dict) .Values.settings (dict "MOULT_CONTROLLERS" (include "moult.controllers" .))) }}
+{{- toYaml (merge (dict) (.Values.settings | default dict) (dict "MOULT_CONTROLLERS" (include "moult.controllers" .))) }}
 {{- end }}

@@ -5,7 +5,9 @@ package source
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -35,7 +37,11 @@ func (src *Source) Write(
 		if err != nil || c == nil {
 			return err
 		}
-		if err := src.patch(ctx, k, u, o, c); err != nil {
+		err = src.patch(ctx, k, u, o, c)
+		if _, unknown, ok := strings.Cut(fmt.Sprint(err), "strict decoding error: "); ok {
+			err = errors.New("its CustomResourceDefinition is not of this version: " + unknown)
+		}
+		if err != nil {
 			return fmt.Errorf("writing %s, %w", k.String(name), err)
 		}
 		return nil
