@@ -4,8 +4,7 @@
 // (package view) says, again after each change.
 //
 //	Publish ──▶ State ──┬▶ fleet.go     every node, budgets, what needs a person
-//	                    ├▶ rollout.go   one rollout
-//	                    ├▶ node.go      one node, as kubectl moult why explains it
+//	                    ├▶ rollout.go   one rollout; one node, as kubectl moult why explains it
 //	                    ├▶ answer.go    one compressed answer for all viewers of a state
 //	                    ├▶ viewer.go    what a viewer of a shared server may see of it
 //	                    └▶ dashboard.go tells browsers that there is a newer state; they fetch the part of the page again

@@ -9,8 +9,7 @@
 //	write.go       one change of an object, again after a conflict
 //	explain.go     errors, and what cannot be seen, in words
 //	rollouts.go    rollouts, nodes and budgets
-//	operator.go    the operator: its Deployments, agents and version, and where it runs
-//	pods.go        pods of ExtendedDaemonSets, and pods that gates select
+//	pods.go        pods of ExtendedDaemonSets, and pods that gates select; the operator: its Deployments, agents and version, and where it runs
 package source
 
 import (

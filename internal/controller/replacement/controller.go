@@ -7,7 +7,7 @@
 //	read      the NodeRollout                                               controller.go
 //	resolve   its spec                                                      resolve.go
 //	look      at the scale sets, and at operations                   look.go, sets.go
-//	judge     what each turn needs next (package kind/replacement), and     units.go, controlplane.go, adopt.go
+//	judge     what each turn needs next (package kind/replacement), and     units.go, controlplane.go
 //	          drain nodes and delete Nodes, so that their turns go on
 //	decide    who is next (package rollout), and claim them                 decide.go
 //	order     prepare operations for the clouds                             operations.go
