@@ -277,24 +277,19 @@ func (p *pass) uses(a *account, c *candidate) bool {
 // explain returns why the budget is used up.
 func (a *account) explain() string {
 	if a.message == "" {
-		a.message = a.withName(fmt.Sprintf("%s unavailable, at most %d allowed", NodeCount(a.used), a.Limit)) + a.who()
+		a.message = a.withName(fmt.Sprintf("%s unavailable, at most %d allowed", NodeCount(a.used), a.Limit))
+		var who []string
+		for _, h := range a.Holders[:min(len(a.Holders), maxListed)] {
+			who = append(who, h.Node+" "+h.Message)
+		}
+		for _, node := range a.started[:min(len(a.started), maxListed)] {
+			who = append(who, node+" started now")
+		}
+		if a.used > 0 {
+			a.message += " (" + list(who, a.used) + ")"
+		}
 	}
 	return a.message
-}
-
-// who names the first nodes that use the budget, in brackets.
-func (a *account) who() string {
-	var who []string
-	for _, h := range a.Holders[:min(len(a.Holders), maxListed)] {
-		who = append(who, h.Node+" "+h.Message)
-	}
-	for _, node := range a.started[:min(len(a.started), maxListed)] {
-		who = append(who, node+" started now")
-	}
-	if a.used == 0 {
-		return ""
-	}
-	return " (" + list(who, a.used) + ")"
 }
 
 // noDomain is the name in messages of the domain of nodes without the label.
@@ -307,7 +302,7 @@ func (a *account) explainDomain(own string) string {
 		others := maps.Clone(a.Domains)
 		delete(others, own)
 		text = a.withName(fmt.Sprintf("nodes of %s=%s wait while some of %s are unavailable, at most %d at once",
-			a.TopologyKey, cmp.Or(own, noDomain), domainNames(others), a.MaxDomains)) + a.who()
+			a.TopologyKey, cmp.Or(own, noDomain), domainNames(others), a.MaxDomains))
 		a.domainMessage[own] = text
 	}
 	return text

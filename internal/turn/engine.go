@@ -185,14 +185,17 @@ type Pass[T nodeturn.Any] struct {
 	Decision rollout.Decision
 	// Wake is when to reconcile again, or zero.
 	Wake time.Time
+	// WaveUnstored is true if nodes wait until the status has their wave. Then it is written without a delay.
+	WaveUnstored bool
 
 	// Pending are the Events to emit with the status.
 	Pending []events.Event
 
-	settled bool       // Steps were performed, so Seen is out of date.
-	counts  bool       // The order depends on the pods that a drain would evict.
-	counted int        // How many of Engine.ended the status counts.
-	mu      sync.Mutex // guards Decision, Wake, Pending and Engine.ended while several nodes are written at once
+	storedWave *v1alpha1.WaveStatus // as the status was read
+	settled    bool                 // Steps were performed, so Seen is out of date.
+	counts     bool                 // The order depends on the pods that a drain would evict.
+	counted    int                  // How many of Engine.ended the status counts.
+	mu         sync.Mutex           // guards Decision, Wake, Pending and Engine.ended while several nodes are written at once
 }
 
 // WakeAt requests a reconcile at this time. A zero time requests nothing.
@@ -376,6 +379,10 @@ func (p *Pass[T]) Start(ctx context.Context) ([]T, error) {
 		err = p.Fleet.Admit(ctx, func(now fleet.Snapshot) error {
 			p.Now = p.Clock.Now() // The wait for the lock may be long.
 			p.Decide(now.Fleet)
+			if p.WaveUnstored = !p.waveIsStored(); p.WaveUnstored {
+				p.WakeAt(p.Now.Add(fleet.Coalesce))
+				return nil
+			}
 			return Each(p.chosen(), func(t T) error { return p.claimNode(ctx, t) })
 		})
 	}
@@ -384,6 +391,13 @@ func (p *Pass[T]) Start(ctx context.Context) ([]T, error) {
 	// After the decision: it may not include a change during the pass, and such a change must wake the rollout.
 	p.Waiting.Set(p.Key, slices.ContainsFunc(p.Decision.Waiting, fleet.ForBudget))
 	return p.chosen(), err
+}
+
+// waveIsStored reports whether the status that was read has the wave of the decision. A later wave is stored before its nodes start. Otherwise the next
+// pass could take them for nodes of the wave before.
+func (p *Pass[T]) waveIsStored() bool {
+	w := p.Decision.Wave
+	return w == nil || w.Number == 1 || p.storedWave != nil && p.storedWave.Number == w.Number && p.storedWave.Revision == w.Revision
 }
 
 // cacheShowsBudgets reports whether the cache shows each budget as it was when the rollout got its present spec. Otherwise a rollout that is
@@ -421,6 +435,7 @@ func (p *Pass[T]) cacheShowsBudgets(ctx context.Context) (bool, error) {
 func (p *Pass[T]) Decide(f rollout.Fleet) {
 	units, total := nodeturn.Units(p.Turns)
 	s := p.Mechanism.Strategy(total)
+	p.storedWave = s.Wave
 	p.counts = slices.ContainsFunc(s.Order, func(o v1alpha1.Order) bool { return o.By == v1alpha1.OrderFewestEvictionsFirst })
 	if p.counts {
 		f.Evictions = p.Fleet.CountEvictions(f.Nodes)

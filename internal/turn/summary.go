@@ -180,7 +180,7 @@ func (p *Pass[T]) Report(ctx context.Context, stored *unstructured.Unstructured,
 	p.Pending = nil
 	write, again := p.Reports.Next(p.UID, stored.GetResourceVersion(), !equality.Semantic.DeepEqual(before, after), p.Now)
 	p.WakeAt(again)
-	if !write {
+	if !write && (!p.WaveUnstored || p.Reports.IsStale(p.UID, stored.GetResourceVersion(), p.Now)) {
 		return nil
 	}
 	if _, err := p.WriteStatus(ctx, stored, after); err != nil {

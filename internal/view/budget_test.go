@@ -125,8 +125,9 @@ func TestBudgets(t *testing.T) {
 
 // A cordon that was forgotten keeps the nodes of all other zones waiting. The end of a turn needs no person.
 func TestNeedsOfDomains(t *testing.T) {
+	inZone := func(n *corev1.Node) { n.Labels[corev1.LabelTopologyZone] = "b" }
 	byZone := aBudget(func(b *v1alpha1.NodeDisruptionBudget) { b.Spec.TopologyKey = corev1.LabelTopologyZone })
-	for want, nodes := range [][]corev1.Node{{aNode("a", claimed(own())), aNode("b")}, {aNode("a", cordoned), aNode("b")}} {
+	for want, nodes := range [][]corev1.Node{{aNode("a", claimed(own())), aNode("b", inZone)}, {aNode("a", cordoned), aNode("b", inZone)}} {
 		if all := Needs(nil, See(nil, nodes, []v1alpha1.NodeDisruptionBudget{byZone}, now).Budgets()); len(all) != want {
 			t.Errorf("%+v, want %d", all, want)
 		}

@@ -93,9 +93,8 @@ func (u *hosts) line(t *hostupdate.Unit, wait *rollout.Wait) Node {
 		target = hostupdate.VersionOf(t.Claim)
 	case line.State == v1alpha1.UnitOutdated && t.Unit.Reason != "" && !t.Verdict.RetryAt.IsZero():
 		u.blockedUntil[line.Node] = t.Verdict.RetryAt
-	case line.State == v1alpha1.UnitFailed && t.Verdict.State == v1alpha1.UnitUpdated:
-		line.Recovers = true
 	}
+	line.Recovers = t.Recovers
 	if line.State != v1alpha1.UnitUpdated && hostupdate.CompareVersions(target, line.Version) != 0 {
 		line.Target = target
 	}

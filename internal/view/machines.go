@@ -30,6 +30,8 @@ type machines struct {
 	image string
 	// assumed is how many nodes count as outdated in a preview because it is unknown whether they are.
 	assumed int
+	// newer is true in a preview whose spec may be newer than the status.
+	newer bool
 }
 
 // Untold is the state of a node when only the operator knows whether it is outdated, or when the rollout does not judge it.
@@ -68,7 +70,7 @@ type machineUnit struct {
 // than the status, and nodes that may be outdated count as outdated.
 func (c *Cluster) machines(nr *v1alpha1.NodeRollout, named string, preview *Supposition) *machines {
 	selector, err := nodeturn.NodeSelector(&nr.Spec)
-	u := &machines{units: c.describe(nr, err, preview), of: nr, selector: selector, image: imageOf(nr)}
+	u := &machines{units: c.describe(nr, err, preview), of: nr, selector: selector, image: imageOf(nr), newer: preview != nil && preview.Changed}
 	if u.problem != "" || c.nodes == nil {
 		return u
 	}
@@ -180,7 +182,7 @@ func (u *machines) unitsOfNodes(w *replacement.World) (units []*machineUnit) {
 // wholeStatus reports whether the status lists all nodes that are not updated.
 func (u *machines) wholeStatus() bool {
 	s := &u.of.Status
-	return s.Counts != nil && s.ObservedGeneration == u.of.Generation && int(s.Counts.Waiting) == len(s.Waiting) && len(s.Waiting) < v1alpha1.MaxListedUnits
+	return !u.newer && s.Counts != nil && s.ObservedGeneration == u.of.Generation && int(s.Counts.Waiting) == len(s.Waiting) && len(s.Waiting) < v1alpha1.MaxListedUnits
 }
 
 // turnOf is the turn that a node is in: its own, or else that of the node that it replaces.

@@ -52,7 +52,7 @@ func TestSchedule(t *testing.T) {
 	soaking := begun
 	soaking.Soaking = at(now.Add(-10 * time.Second))
 	other := v1alpha1.Claim{Rollout: "Plan/system-upgrade/other", UID: "other", Since: *at(minute)}
-	retries := []string{"failed nodes, which need a retry"}
+	retries := []string{"failed nodes"}
 	p := measured()
 	if v := See(nil, attempted(&p, aNode("a", labelled(hash)), aNode("x", claimed(failed))), nil, now).Preview(&p, Supposition{}); v.Schedule != nil {
 		t.Errorf("nothing is left but a failed node, and it ends: %+v", v.Schedule)

@@ -168,11 +168,11 @@ func (p *simulation) schedule() *Schedule {
 	p.endTurns()
 	s := &Schedule{TurnSeconds: int(p.turn / time.Second)}
 	began, before := p.now, p.countLeft()
-	if before == 0 {
-		return nil
+	if before == 0 && !p.now.After(p.cluster.now) {
+		return nil // There is no canary either.
 	}
 	if slices.ContainsFunc(p.units, hasFailed) {
-		p.without = append(p.without, "failed nodes, which need a retry")
+		p.without = append(p.without, "failed nodes")
 	}
 	last, ended := p.run()
 	end, left := p.now, p.countLeft()

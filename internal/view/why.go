@@ -183,8 +183,8 @@ func (c *Cluster) facts(n *corev1.Node) Facts {
 	}
 	if all.Unschedulable {
 		all.CordonedBy = n.Annotations[v1alpha1.AnnotationCordonedBy]
-		if i := slices.IndexFunc(known.Claims, func(c v1alpha1.Claim) bool { return c.Uncordon }); i >= 0 {
-			all.CordonedBy = known.Claims[i].Rollout // Its Job sets no mark.
+		if i := slices.IndexFunc(known.Claims, func(c v1alpha1.Claim) bool { return c.Uncordon }); i >= 0 { // Not all that cordon set the mark.
+			all.CordonedBy = cmp.Or(all.CordonedBy, known.Claims[i].Rollout)
 		}
 	}
 	if _, all.Excluded = n.Labels[corev1.LabelNodeExcludeBalancers]; all.Excluded {

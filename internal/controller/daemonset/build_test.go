@@ -113,7 +113,7 @@ func (w *world) serve(t *testing.T) *Controller {
 	c := &Controller{
 		clock: testingclock.NewFakePassiveClock(now), reports: fleet.NewReports(0), queued: &fleet.Waiters{},
 	}
-	c.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(all...).
+	c.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(all...).WithIndex(&corev1.Pod{}, indexName, indexedByName).
 		WithIndex(&edsv1.ExtendedDaemonSetReplicaSet{}, indexName, indexedByName).
 		WithIndex(&edsv1.ExtendedDaemonsetSetting{}, indexName, indexedByName).
 		WithStatusSubresource(&edsv1.ExtendedDaemonSet{}, &edsv1.ExtendedDaemonSetReplicaSet{}).Build()

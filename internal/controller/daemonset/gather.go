@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -46,12 +45,12 @@ func (p *pass) gather(ctx context.Context) (daemonset.Facts, error) {
 
 // ownPods returns the pods of the ExtendedDaemonSet in the cache, with all writes of this process.
 func (p *pass) ownPods(ctx context.Context) (own []*corev1.Pod, err error) {
-	options := []client.ListOption{client.InNamespace(p.key.Namespace), client.UnsafeDisableDeepCopy}
-	if p.podIndex != nil {
-		options = append(options, client.Limit(1)) // It only waits for the writes: a copy of thousands of pods takes longer than a decision.
+	only := client.ListOption(client.Limit(1)) // The list only waits for the writes: a copy of thousands of pods takes longer than a decision.
+	if p.podIndex == nil {
+		only = client.MatchingFields{indexName: p.key.Name}
 	}
 	var list corev1.PodList
-	if err = p.pods.List(ctx, &list, options...); err != nil {
+	if err = p.pods.List(ctx, &list, client.InNamespace(p.key.Namespace), client.UnsafeDisableDeepCopy, only); err != nil {
 		return nil, fmt.Errorf("listing pods, %w", err)
 	}
 	var all []any
@@ -59,10 +58,10 @@ func (p *pass) ownPods(ctx context.Context) (own []*corev1.Pod, err error) {
 		all = append(all, &list.Items[i])
 	}
 	if p.podIndex != nil {
-		all, err = p.podIndex.ByIndex(toolscache.NamespaceIndex, p.key.Namespace)
+		all, err = p.podIndex.ByIndex(indexName, p.key.String())
 	}
 	for _, o := range all {
-		if pod, ok := o.(*corev1.Pod); ok && pod.Labels[edsv1.LabelName] == p.key.Name && daemonset.IsDaemonPod(pod) {
+		if pod, ok := o.(*corev1.Pod); ok && daemonset.IsDaemonPod(pod) {
 			own = append(own, pod)
 		}
 	}

@@ -31,7 +31,7 @@ import (
 	"moult.dev/moult/internal/turn"
 )
 
-// indexName finds revisions by the ExtendedDaemonSet that their label names, and Settings by the one that they reference.
+// indexName finds pods and revisions by the ExtendedDaemonSet that their label names, and Settings by the one that they reference.
 const indexName = "extendeddaemonset"
 
 func indexedByName(o client.Object) []string {
@@ -59,7 +59,7 @@ func CacheOptions(o Options) map[client.Object]cache.ByObject {
 type Caches struct {
 	Pods       cache.Cache
 	daemonPods client.Client
-	// podIndex has the objects of Pods by namespace; nil if only some namespaces are watched.
+	// podIndex has the objects of Pods by indexName, with their namespace; nil if only some namespaces are watched.
 	podIndex  toolscache.Indexer
 	newLegacy func(namespace string) (cache.Cache, client.Client, error)
 }
@@ -103,12 +103,8 @@ func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error
 	); err != nil {
 		return fmt.Errorf("indexing ExtendedDaemonSets and what is theirs, %w", err)
 	}
-	pods, err := c.Pods.GetInformer(ctx, &corev1.Pod{}, cache.BlockUntilSynced(false))
-	if err != nil {
-		return fmt.Errorf("watching pods, %w", err)
-	}
-	if of, ok := pods.(toolscache.SharedIndexInformer); ok {
-		c.podIndex = of.GetIndexer()
+	if err := c.indexPods(ctx); err != nil {
+		return fmt.Errorf("indexing pods, %w", err)
 	}
 	running, err := ctrl.NewControllerManagedBy(m).
 		Named("extendeddaemonset.rollout").
@@ -129,6 +125,23 @@ func (c *Controller) SetupWithManager(ctx context.Context, m ctrl.Manager) error
 		return c.list(ctx, "", func(*edsv1.ExtendedDaemonSet) bool { return true })
 	})
 	return c.watchPodTemplates(m)
+}
+
+// indexPods makes the index of pods, which the cache of several namespaces does not give away.
+func (c *Controller) indexPods(ctx context.Context) error {
+	informer, err := c.Pods.GetInformer(ctx, &corev1.Pod{}, cache.BlockUntilSynced(false))
+	of, ok := informer.(toolscache.SharedIndexInformer)
+	switch {
+	case err != nil:
+		return err
+	case !ok:
+		return c.Pods.IndexField(ctx, &corev1.Pod{}, indexName, indexedByName)
+	}
+	c.podIndex = of.GetIndexer()
+	return of.AddIndexers(toolscache.Indexers{indexName: func(o any) ([]string, error) {
+		pod, _ := o.(*corev1.Pod)
+		return []string{pod.GetNamespace() + "/" + pod.GetLabels()[edsv1.LabelName]}, nil
+	}})
 }
 
 // ofName returns the ExtendedDaemonSets that the labels of pods and revisions name, and the references of Settings.

@@ -1123,9 +1123,10 @@ func TestReconcileFailureUsesUpBudget(t *testing.T) {
 	}
 }
 
-// A later wave that halts, halts the rollout, also without maxFailures.
-func TestReconcileLaterWaveHalts(t *testing.T) {
-	c := newCluster(t, newNode("node-1", ready(now)), newNode("node-2", ready(now)), newNode("node-3", ready(now)), newPlan(func(p *upgradev1.Plan) {
+// inWaves is a cluster with a Plan whose first waves have a node each.
+func inWaves(t *testing.T) *cluster {
+	t.Helper()
+	return newCluster(t, newNode("node-1", ready(now)), newNode("node-2", ready(now)), newNode("node-3", ready(now)), newPlan(func(p *upgradev1.Plan) {
 		one := ptr.To(intstr.FromInt32(1))
 		p.Spec.Concurrency = 3
 		p.Spec.Strategy = &v1alpha1.Strategy{
@@ -1133,6 +1134,31 @@ func TestReconcileLaterWaveHalts(t *testing.T) {
 			Order: []v1alpha1.Order{{By: v1alpha1.OrderLabel, Key: corev1.LabelHostname}},
 		}
 	}))
+}
+
+// No node of a wave is claimed before the status has the wave, though it was written a moment ago: else the node would count as one of the wave before.
+func TestReconcileStoresWaveFirst(t *testing.T) {
+	c := inWaves(t)
+	c.reconciles()
+	c.edit("node-3", func(n *corev1.Node) { delete(n.Labels, corev1.LabelHostname) })
+	c.reconcileOnce() // Another node counts now, and the status says so.
+	c.ends("node-1", succeeded)
+	claimed := false
+	for range 9 {
+		c.reconcileOnce()
+		claimed = c.node("node-2").Annotations[v1alpha1.AnnotationClaims] != ""
+		if w := c.plan().Status.Wave; claimed && w.Number != 2 {
+			t.Fatalf("a node of wave 2 is claimed, and the status has %+v", w)
+		}
+	}
+	if !claimed {
+		t.Error("wave 2 does not begin")
+	}
+}
+
+// A later wave that halts, halts the rollout, also without maxFailures.
+func TestReconcileLaterWaveHalts(t *testing.T) {
+	c := inWaves(t)
 	c.reconciles()
 	c.ends("node-1", succeeded)
 	c.reconciles()

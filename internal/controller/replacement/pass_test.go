@@ -152,6 +152,12 @@ func TestCloudThatCantBeAsked(t *testing.T) {
 	if diff := cmp.Diff(&counts, p.rollout.Status.Counts) + cmp.Diff(runs, p.rollout.Status.History); diff != "" {
 		t.Errorf("what is not known is counted: %s", diff)
 	}
+	for _, s := range p.world.Sets {
+		s.Known = true
+	}
+	if p.countProgress(); cmp.Equal(counts, *p.rollout.Status.Counts) {
+		t.Error("what is known is not counted")
+	}
 }
 
 // A set that the rollout has nothing to do with any more leaves the status, but for the image that it had before.

@@ -203,7 +203,7 @@ func (p *pass) report(ctx context.Context) error {
 	write, again := p.Reports.Next(p.UID, p.stored.GetResourceVersion(), changed, p.Now)
 	p.at(again)
 	var err error
-	writes := write || !p.isWritten()
+	writes := write || p.WaveUnstored || !p.isWritten()
 	if writes {
 		err = p.writeStatus(ctx)
 	}
@@ -254,8 +254,9 @@ func (p *pass) countProgress() status.Progress {
 	}
 	g.Unknown, g.UnknownMessage = p.unreadable, p.unreadableMessage
 	g.Note = p.notes()
-	if p.unreadable != "" && s.Counts != nil {
-		g.Counts = *s.Counts // After a start of the process nothing is known.
+	isKnown := func(s *machine.Set) bool { return s.Known }
+	if p.unreadable != "" && s.Counts != nil && !slices.ContainsFunc(slices.Collect(maps.Values(p.world.Sets)), isKnown) {
+		g.Counts = *s.Counts // Nothing was read since the process has started.
 	} else {
 		s.Counts = &g.Counts
 		s.History = p.History(s.History, s.Revision, s.Wave, s.Approval, &g)

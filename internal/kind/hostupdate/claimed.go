@@ -212,7 +212,7 @@ func (w *World) judgeRecovering(t *Unit) {
 		t.Step, t.Unit.State = nodeturn.StepFinish, v1alpha1.UnitUpdated
 		return
 	}
-	t.Unit.RetryAt = time.Time{}
+	t.Recovers, t.Unit.RetryAt = true, time.Time{}
 	if t.Message != "" && !strings.HasSuffix(t.Unit.Message, t.Message) {
 		t.Unit.Message = nodeturn.Short(t.Unit.Message + "; " + t.Message)
 	}

@@ -41,6 +41,8 @@ type Unit struct {
 	Labelled bool
 	// Verdict is what the rollout wants of the host.
 	Verdict Verdict
+	// Recovers is true for a failed unit whose turn ends when its node is healthy, and that is not retried before.
+	Recovers bool
 }
 
 // Units judges every node that the rollout selects, or that still has its claim, mark or taint.

@@ -15,8 +15,8 @@ import (
 // then goes back to phase Adding.
 func (w *World) discarding(t *Turn) {
 	s, n := w.SetOf(t), w.oldNode(t)
-	if t.Attempt != w.Attempt(s, n) && w.mayRejectReplacement(t) {
-		t.Failed = nil // It does not concern the new attempt.
+	if now := w.Attempt(s, n); s.Known && t.Attempt != now && w.mayRejectReplacement(t) {
+		t.Failed, t.Attempt = nil, now // The failure does not concern the new attempt.
 	}
 	t.Step = w.stepToReturn(t, n, s.isGone(t.Machine) || t.Machine == "")
 	switch {

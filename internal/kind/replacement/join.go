@@ -91,7 +91,8 @@ func (w *World) isRetryDue(t *Turn) bool {
 		at = t.Failed.Time.Add(w.Timeout) // The turn can't be cancelled, and blocks the rollout's deletion.
 	}
 	t.wakeAt(at)
-	return t.Attempt != w.Attempt(w.SetOf(t), w.oldNode(t)) || !at.IsZero() && !w.Now.Before(at)
+	s := w.SetOf(t)
+	return s.Known && t.Attempt != w.Attempt(s, w.oldNode(t)) || !at.IsZero() && !w.Now.Before(at)
 }
 
 // failReplacement fails a turn that has no ready replacement. A turn that needs one, whose addition is under way, or that soaks, is marked failed and

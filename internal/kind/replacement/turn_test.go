@@ -1264,15 +1264,19 @@ func TestKeptUntilAskedAgain(t *testing.T) {
 		attempt string
 		failed  v1alpha1.Reason
 		kept    bool
-	}{{"2", v1alpha1.ReasonReplacementFailed, true}, {"1", v1alpha1.ReasonReplacementFailed, false}, {"2", v1alpha1.ReasonDrainTimeout, false}} {
+		unread  bool
+	}{
+		{"2", v1alpha1.ReasonReplacementFailed, true, false}, {"1", v1alpha1.ReasonReplacementFailed, false, false},
+		{"2", v1alpha1.ReasonDrainTimeout, false, false}, {"1", v1alpha1.ReasonReplacementFailed, true, true},
+	} {
 		s := newScene(v1alpha1.MachineDiscarding)
-		s.KeepFailed, s.turn.Attempt = time.Hour, tc.attempt
+		s.KeepFailed, s.turn.Attempt, s.set.Known = time.Hour, tc.attempt, !tc.unread
 		s.turn.Failed = &v1alpha1.ClaimFailure{Reason: tc.failed, Time: *nodeturn.Stamp(now)}
 		s.claim(func(c *v1alpha1.Claim) { c.Failed = s.turn.Failed })
 		if s.Judge([]*Turn{s.turn}); (s.turn.Step == StepNone) != tc.kept {
 			t.Errorf("%+v: step %q: %s", tc, s.turn.Step, s.turn.Message)
 		}
-		if failed := s.turn.Unit.State == v1alpha1.UnitFailed; failed != (tc.attempt == "2") {
+		if failed := s.turn.Unit.State == v1alpha1.UnitFailed; failed != (tc.attempt == "2" || tc.unread) {
 			t.Errorf("of attempt %s its unit is %s", tc.attempt, s.turn.Unit.State)
 		}
 	}
