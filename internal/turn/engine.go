@@ -185,7 +185,7 @@ type Pass[T nodeturn.Any] struct {
 	Decision rollout.Decision
 	// Wake is when to reconcile again, or zero.
 	Wake time.Time
-	// WaveUnstored is true if nodes wait until the status has their wave. Then it is written without a delay.
+	// WaveUnstored is true if nodes wait until the status has their wave. Then it is written without a delay, and they start in the next pass.
 	WaveUnstored bool
 
 	// Pending are the Events to emit with the status.
@@ -380,7 +380,6 @@ func (p *Pass[T]) Start(ctx context.Context) ([]T, error) {
 			p.Now = p.Clock.Now() // The wait for the lock may be long.
 			p.Decide(now.Fleet)
 			if p.WaveUnstored = !p.waveIsStored(); p.WaveUnstored {
-				p.WakeAt(p.Now.Add(fleet.Coalesce))
 				return nil
 			}
 			return Each(p.chosen(), func(t T) error { return p.claimNode(ctx, t) })
@@ -396,8 +395,8 @@ func (p *Pass[T]) Start(ctx context.Context) ([]T, error) {
 // waveIsStored reports whether the status that was read has the wave of the decision. A later wave is stored before its nodes start. Otherwise the next
 // pass could take them for nodes of the wave before.
 func (p *Pass[T]) waveIsStored() bool {
-	w := p.Decision.Wave
-	return w == nil || w.Number == 1 || p.storedWave != nil && p.storedWave.Number == w.Number && p.storedWave.Revision == w.Revision
+	w, stored := p.Decision.Wave, p.storedWave
+	return w == nil || w.Number == 1 || stored != nil && stored.Number == w.Number && stored.Revision == w.Revision
 }
 
 // cacheShowsBudgets reports whether the cache shows each budget as it was when the rollout got its present spec. Otherwise a rollout that is

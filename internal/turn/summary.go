@@ -90,7 +90,9 @@ func (p *Pass[T]) Summarize(phase func(T) (v1alpha1.Phase, time.Time, string)) S
 	}
 	g.Updating, g.Failed, g.started = Oldest(g.Updating), Oldest(g.Failed), Oldest(g.started)
 	g.Waiting, g.reasons = Waiting(&p.Decision, failed, &g.Progress)
-	if busy == 0 && !retries { // Without a turn in progress it may be halted, or stuck.
+	if p.WaveUnstored { // Nodes start in the next pass.
+		g.Wait, g.WaitMessage = "", ""
+	} else if busy == 0 && !retries { // Without a turn in progress it may be halted, or stuck.
 		p.judgeHalt(&g, full, failed)
 	}
 	return g
@@ -180,13 +182,18 @@ func (p *Pass[T]) Report(ctx context.Context, stored *unstructured.Unstructured,
 	p.Pending = nil
 	write, again := p.Reports.Next(p.UID, stored.GetResourceVersion(), !equality.Semantic.DeepEqual(before, after), p.Now)
 	p.WakeAt(again)
-	if !write && (!p.WaveUnstored || p.Reports.IsStale(p.UID, stored.GetResourceVersion(), p.Now)) {
-		return nil
+	if p.WaveUnstored {
+		write = !p.Reports.IsStale(p.UID, stored.GetResourceVersion(), p.Now)
 	}
-	if _, err := p.WriteStatus(ctx, stored, after); err != nil {
-		return client.IgnoreNotFound(err)
+	if write {
+		if _, err := p.WriteStatus(ctx, stored, after); err != nil {
+			return client.IgnoreNotFound(err)
+		}
+		emit()
 	}
-	emit()
+	if p.WaveUnstored { // Its own write does not wake the rollout.
+		p.WakeAt(p.Now.Add(fleet.Coalesce))
+	}
 	return nil
 }
 

@@ -64,8 +64,7 @@ var forPersons = []v1alpha1.Reason{
 func (r *Rollout) needs() (all []Need) {
 	var failed []string
 	for i := range r.Nodes {
-		n := &r.Nodes[i]
-		if n.State == v1alpha1.UnitFailed && n.RetryAt == nil && (n.Recovers || !n.ContinuesFailed()) {
+		if n := &r.Nodes[i]; n.State == v1alpha1.UnitFailed && n.RetryAt == nil && (n.Recovers || !n.ContinuesFailed()) {
 			failed = append(failed, n.Node)
 		}
 	}

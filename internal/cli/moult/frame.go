@@ -99,7 +99,7 @@ func progressBar(c v1alpha1.UnitCounts) text.Line {
 func drawScaleSets(r *view.Rollout, now time.Time) text.Lines {
 	var all text.Lines
 	for _, s := range r.ScaleSets {
-		if s.Reason == "" && s.RolledBack == "" && (s.Machines == 0 && len(s.Operations) == 0 || r.State == view.Complete) {
+		if s.Reason == "" && (s.Machines == 0 && len(s.Operations) == 0 || r.State == view.Complete && s.RolledBack == "") {
 			continue
 		}
 		parts := []string{

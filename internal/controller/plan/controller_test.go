@@ -1145,7 +1145,13 @@ func TestReconcileStoresWaveFirst(t *testing.T) {
 	c.ends("node-1", succeeded)
 	claimed := false
 	for range 9 {
-		c.reconcileOnce()
+		result := c.reconcileOnce()
+		if claimed {
+			break
+		}
+		if wake := c.plan().Status.Condition(upgradev1.ConditionComplete); result.RequeueAfter <= 0 || wake.Reason == upgradev1.ReasonWaiting {
+			t.Errorf("it comes back after %s, and says %+v", result.RequeueAfter, wake)
+		}
 		claimed = c.node("node-2").Annotations[v1alpha1.AnnotationClaims] != ""
 		if w := c.plan().Status.Wave; claimed && w.Number != 2 {
 			t.Fatalf("a node of wave 2 is claimed, and the status has %+v", w)

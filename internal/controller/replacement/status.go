@@ -203,9 +203,12 @@ func (p *pass) report(ctx context.Context) error {
 	write, again := p.Reports.Next(p.UID, p.stored.GetResourceVersion(), changed, p.Now)
 	p.at(again)
 	var err error
-	writes := write || p.WaveUnstored || !p.isWritten()
+	writes := write || p.WaveUnstored && turnof.WaveChanged(p.written.Wave, p.rollout.Status.Wave) || !p.isWritten()
 	if writes {
 		err = p.writeStatus(ctx)
+	}
+	if p.WaveUnstored && err == nil {
+		p.soon()
 	}
 	p.Events.Emit(append(p.Pending, p.Mentioned()...)...) // These things happened, even if the status can't be written.
 	if p.Pending = nil; err != nil || !writes {

@@ -9,7 +9,7 @@
 //	report.go    the operator's last order to the host's agent, and its answer        Read
 //	verdict.go   whether a host must be updated, and why it may have to wait          Verdict
 //	revision.go  the revision of a rollout and of one turn                            RevisionOf, VersionOf
-//	rollback.go  whether hosts return to the last complete version                    Irreversible
+//	             whether hosts return to the last complete version                    Irreversible
 //	phase.go     how far a turn has come, and what it waits for                       PhaseOf, Awaits
 //	stable.go    whether pods on a changed node are stable                            Stable
 //
