@@ -5,6 +5,7 @@ package plan
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -1126,14 +1127,18 @@ func TestReconcileFailureUsesUpBudget(t *testing.T) {
 // inWaves is a cluster with a Plan whose first waves have a node each.
 func inWaves(t *testing.T) *cluster {
 	t.Helper()
-	return newCluster(t, newNode("node-1", ready(now)), newNode("node-2", ready(now)), newNode("node-3", ready(now)), newPlan(func(p *upgradev1.Plan) {
+	nodes := []client.Object{}
+	for i := range 5 {
+		nodes = append(nodes, newNode(fmt.Sprintf("node-%d", i+1), ready(now)))
+	}
+	return newCluster(t, append(nodes, newPlan(func(p *upgradev1.Plan) {
 		one := ptr.To(intstr.FromInt32(1))
 		p.Spec.Concurrency = 3
 		p.Spec.Strategy = &v1alpha1.Strategy{
 			Waves: []v1alpha1.Wave{{Name: "canary", Size: one}, {Name: "second", Size: one}},
 			Order: []v1alpha1.Order{{By: v1alpha1.OrderLabel, Key: corev1.LabelHostname}},
 		}
-	}))
+	}))...)
 }
 
 // No node of a wave is claimed before the status has the wave, though it was written a moment ago: else the node would count as one of the wave before.
@@ -1160,6 +1165,29 @@ func TestReconcileStoresWaveFirst(t *testing.T) {
 	if !claimed {
 		t.Error("wave 2 does not begin")
 	}
+}
+
+// A wave that is about to begin beside a failure that maxFailures allows is no halt, though no node is in a turn.
+func TestReconcileBetweenWavesIsNoHalt(t *testing.T) {
+	c := inWaves(t)
+	c.change(func(p *upgradev1.Plan) {
+		two := ptr.To(intstr.FromInt32(2))
+		p.Spec.Concurrency, p.Spec.Strategy.MaxFailures, p.Spec.Strategy.Waves[1].Size = 1, two, two
+	})
+	c.reconciles()
+	c.ends("node-1", succeeded)
+	c.reconciles()
+	c.ends("node-2", failed)
+	c.reconciles()
+	c.ends("node-3", succeeded)
+	for range 9 {
+		c.reconcileOnce()
+		s := c.plan().Status
+		if s.Condition(upgradev1.ConditionStalled).Status == metav1.ConditionTrue || s.History[0].HaltedAt != nil {
+			t.Fatalf("%+v, of %+v", s.Condition(upgradev1.ConditionStalled), s.Wave)
+		}
+	}
+	c.expect("node-4", "node-2 node-4", "node-1 node-3")
 }
 
 // A later wave that halts, halts the rollout, also without maxFailures.
