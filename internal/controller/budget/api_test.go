@@ -248,7 +248,7 @@ func countsNodes(b *bench) {
 		b.t.Errorf("got %+v", s)
 	}
 	b.edits(node1, func(n *corev1.Node) { n.Spec.Unschedulable = true })
-	b.says(of, "True Open 1 node may be taken")
+	b.says(of, "True Open 1 node may be taken; only in kubernetes.io/hostname="+node1)
 	claims, err := v1alpha1.FormatClaims([]v1alpha1.Claim{{Rollout: "Plan/a/b", UID: "u", Since: metav1.Now()}})
 	if err != nil {
 		b.t.Fatal(err)

@@ -27,7 +27,7 @@ func (c *Controller) report(
 	account := of.Examine(f, now)
 	b := stored.DeepCopy()
 	b.Status = budget.Status(b, &account, now)
-	status.SetBudgetConditions(b, of.Error, account.Limit, notes(of, f.Nodes, account.Domains), now)
+	status.SetBudgetConditions(b, of.Error, account.Limit, notes(of, f.Nodes, &account), now)
 	b.Status.Holders = b.Status.Holders[:min(len(b.Status.Holders), v1alpha1.MaxListedUnits)]
 	metrics.SetBudget(b.Name, &b.Status)
 	if equality.Semantic.DeepEqual(stored.Status, b.Status) {
@@ -49,8 +49,8 @@ func (c *Controller) report(
 
 // notes returns additions to the message: in which domains nodes may be taken, how many nodes are blocked by their own pods, and that Prometheus
 // does not answer.
-func notes(of *rollout.Budget, nodes map[string]*rollout.Node, domains map[string]int) (notes []string) {
-	if only := of.OnlyIn(domains); only != "" {
+func notes(of *rollout.Budget, nodes map[string]*rollout.Node, account *rollout.Account) (notes []string) {
+	if only := of.OnlyIn(account.Domains); only != "" && (account.Limit < 0 || len(account.Holders) < account.Limit) {
 		notes = append(notes, only)
 	}
 	blocked := 0
